@@ -1,0 +1,23 @@
+# Third-party packages. Each is a Debian 12 package listed in deploy/packages/.
+
+find_package(Threads REQUIRED)
+find_package(absl REQUIRED)
+find_package(Protobuf REQUIRED)
+find_package(gRPC CONFIG REQUIRED)
+# dnnl's own package file asks for OpenCL, which the CPU engine does not need.
+find_library(MUSTER_DNNL_LIBRARY dnnl REQUIRED)
+find_path(MUSTER_DNNL_INCLUDE dnnl.hpp PATH_SUFFIXES oneapi/dnnl REQUIRED)
+add_library(muster_dnnl UNKNOWN IMPORTED)
+set_target_properties(muster_dnnl PROPERTIES IMPORTED_LOCATION ${MUSTER_DNNL_LIBRARY}
+                      INTERFACE_INCLUDE_DIRECTORIES "${MUSTER_DNNL_INCLUDE}")
+find_package(hwy REQUIRED CONFIG)
+find_package(spdlog REQUIRED)
+find_package(yaml-cpp REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(prometheus-cpp REQUIRED CONFIG)
+find_package(CLI11 REQUIRED)
+find_package(ZLIB REQUIRED)
+find_package(OpenSSL REQUIRED)
+if(MUSTER_BUILD_TESTS)
+  find_package(GTest REQUIRED)
+endif()

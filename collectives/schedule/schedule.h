@@ -1,0 +1,89 @@
+// A schedule: what each rank does in one collective, as data.
+//
+// A schedule says nothing of sockets, threads or element types. It is a list of steps over slices of
+// three named buffers; collectives/engine executes it over any transport, in segments, so that a step
+// may begin as soon as the elements it reads are there. The symbolic checker (checker.h) proves each
+// one.
+//
+// Meaning. Steps of one rank take effect *as if* executed one after the other. An executor may
+// overlap them wherever slices do not conflict (read after write, write after read, write after
+// write are kept, segment by segment). A send and its receive name the same count; the n-th send
+// from a to b matches the n-th receive of b from a. A schedule must complete when every send waits
+// for its receive (rendezvous).
+#ifndef MUSTER_COLLECTIVES_SCHEDULE_SCHEDULE_H_
+#define MUSTER_COLLECTIVES_SCHEDULE_SCHEDULE_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "base/ids.h"
+
+namespace muster {
+
+enum class BufferName : uint8_t {
+  kInput,    // the caller's contribution; never written, unless input and output are one buffer
+  kOutput,   // the caller's result
+  kScratch,  // owned by the executor, Schedule::scratch_count elements
+};
+
+// Elements [offset, offset + count) of a buffer.
+struct Slice {
+  BufferName buffer = BufferName::kInput;
+  int64_t offset = 0;
+  int64_t count = 0;
+  bool operator==(const Slice&) const = default;
+};
+
+enum class StepKind : uint8_t {
+  kSend,        // send `source` to `peer`
+  kRecv,        // receive into `target` from `peer`
+  kRecvReduce,  // target = incoming (+) source, in that order; incoming comes from `peer`
+  kCopy,        // target = source
+  kReduce,      // target = sources[0] (+) sources[1] (+) ..., left to right, accumulated in f32 for
+                // 16-bit types and rounded once
+};
+
+struct ScheduleStep {
+  StepKind kind = StepKind::kCopy;
+  Rank peer = -1;              // kSend, kRecv, kRecvReduce
+  Slice source;                // kSend, kRecvReduce, kCopy
+  Slice target;                // kRecv, kRecvReduce, kCopy, kReduce
+  std::vector<Slice> sources;  // kReduce
+};
+
+// One rank's part.
+struct Schedule {
+  std::vector<ScheduleStep> steps;
+  int64_t scratch_count = 0;
+};
+
+enum class Collective : uint8_t {
+  kAllReduce = 1,      // input count n, output count n
+  kReduceScatter = 2,  // input sum of counts, output counts[rank]
+  kAllGather = 3,      // input counts[rank], output sum of counts
+  kBroadcast = 4,      // input n on the root (ignored elsewhere), output n
+  kBarrier = 5,        // no buffers
+};
+
+// The numeric values are wire format (fingerprints): never renumber.
+enum class Algorithm : uint8_t {
+  kAuto = 0,    // the communicator picks, the same on every rank
+  kRing = 1,
+  kDirect = 2,
+};
+
+const char* Name(Collective collective);
+const char* Name(Algorithm algorithm);
+
+// [offset, offset + count) of chunk `index` when `total` elements are cut into `parts`: the first
+// total % parts chunks have one element more. Chunk c is owned by rank c.
+struct Chunk {
+  int64_t offset = 0;
+  int64_t count = 0;
+};
+Chunk ChunkOf(int64_t total, int parts, int index);
+
+}  // namespace muster
+
+#endif  // MUSTER_COLLECTIVES_SCHEDULE_SCHEDULE_H_

@@ -1,0 +1,94 @@
+// The layout: every parameter of a model in one flat, padded, ordered space of elements.
+//
+// Tensors belong to blocks (the unit at which strategies hook into forward and backward); blocks lie
+// one after the other in forward order. A block is cut into buckets (gradient fusion buffers) that
+// never straddle blocks. Each bucket starts at a multiple of kAlignment elements. Padding elements
+// are zero, have zero gradients, and never leave the fleet (checkpoints and hashes skip them).
+//
+// A layout is a pure value: the same description gives the same layout on every worker, whatever the
+// world size. Immutable after construction, so thread-safe.
+#ifndef MUSTER_STATE_LAYOUT_H_
+#define MUSTER_STATE_LAYOUT_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace muster {
+
+// How a tensor's first value is drawn; every element is a pure function of (seed, tensor name,
+// element index).
+enum class Initializer : uint8_t {
+  kZero,
+  kOne,
+  kNormal,          // mean 0, standard deviation `scale`
+  kUniform,         // [-scale, scale)
+};
+
+// What a model says of one parameter tensor.
+struct TensorSpec {
+  std::string name;            // unique, Hugging Face style: "fc1.weight"
+  std::vector<int64_t> shape;  // row-major; product > 0
+  int block = 0;               // rises from tensor to tensor by 0 or 1
+  Initializer initializer = Initializer::kZero;
+  float scale = 0;
+  bool decay = true;           // weight decay applies (false for biases and norms)
+};
+
+struct Tensor {
+  TensorSpec spec;
+  int64_t offset = 0;  // in elements, in the flat space
+  int64_t count = 0;
+};
+
+// Elements [offset, offset + count) of the flat space.
+struct Bucket {
+  int block = 0;
+  int64_t offset = 0;
+  int64_t count = 0;
+};
+
+class Layout {
+ public:
+  static constexpr int64_t kAlignment = 64;  // elements; 256 bytes of f32
+
+  // `bucket_elements` is the largest size of a bucket (at least kAlignment); tensors may straddle
+  // buckets of their block. INVALID_ARGUMENT names the tensor that is wrong.
+  static absl::StatusOr<Layout> Create(std::vector<TensorSpec> tensors, int64_t bucket_elements);
+
+  const std::vector<Tensor>& tensors() const { return tensors_; }
+  const std::vector<Bucket>& buckets() const { return buckets_; }
+  int block_count() const { return block_count_; }
+  // Indices into buckets() of one block: [first, last).
+  struct BucketRange {
+    int first = 0;
+    int last = 0;
+  };
+  BucketRange BucketsOfBlock(int block) const { return block_buckets_[block]; }
+
+  int64_t padded_count() const { return padded_count_; }      // size of the flat space
+  int64_t parameter_count() const { return parameter_count_; }  // without padding
+
+  // nullptr if there is none of this name.
+  const Tensor* Find(absl::string_view name) const;
+
+  // A hash of everything above: two workers with different layouts must never exchange state.
+  uint64_t fingerprint() const { return fingerprint_; }
+
+ private:
+  Layout() = default;
+  std::vector<Tensor> tensors_;
+  std::vector<Bucket> buckets_;
+  std::vector<BucketRange> block_buckets_;
+  int block_count_ = 0;
+  int64_t padded_count_ = 0;
+  int64_t parameter_count_ = 0;
+  uint64_t fingerprint_ = 0;
+};
+
+}  // namespace muster
+
+#endif  // MUSTER_STATE_LAYOUT_H_
