@@ -1,0 +1,283 @@
+// What the coordinator and the workers say to each other, as plain values.
+//
+// Both pure cores (server/core, worker/core) speak in these types; proto/convert turns them into wire
+// messages and back. Everything is level-triggered: a worker repeats its whole WorkerStatus with every
+// heartbeat, and the coordinator repeats the directive a worker has visibly not followed. A lost,
+// repeated or reordered message therefore delays progress and never changes the outcome.
+#ifndef MUSTER_BASE_CONTROL_MESSAGES_H_
+#define MUSTER_BASE_CONTROL_MESSAGES_H_
+
+#include <compare>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/ids.h"
+
+namespace muster {
+
+// Names one state of the model: `step` updates applied on `branch`, the last of which was reduced in
+// `epoch`. Two members with equal tags hold equal bits. Falling back to a checkpoint raises the branch.
+struct StateTag {
+  uint64_t branch = 0;
+  Step step = 0;
+  Epoch epoch = 0;
+  auto operator<=>(const StateTag&) const = default;
+};
+
+// What the small all-reduce of a step yields: bit-identical on every member of the commit group.
+// Holding the record of step k proves that every member had prepared step k.
+struct CommitRecord {
+  Step step = 0;
+  Epoch epoch = 0;            // of the view that formed it
+  double loss_sum = 0;        // over the samples of the step
+  int64_t samples = 0;
+  int64_t correct = 0;
+  double gradient_norm = 0;   // of the mean gradient, before clipping
+  bool finite = true;         // false: the update is skipped, the step still counts
+  bool pause = false;         // everyone stops after applying this step
+  bool operator==(const CommitRecord&) const = default;
+};
+
+// A member of a view.
+struct Member {
+  WorkerName name;
+  Incarnation incarnation;
+  std::string host;          // host identity, for placement
+  std::string data_address;  // host:port of the data plane
+  std::string rpc_address;   // host:port of the worker's gRPC server (state transfer, health)
+  std::string device;        // for example "cpu"
+  bool operator==(const Member&) const = default;
+};
+
+// An agreed membership. Members stand in rank order; today each of them is a contributor and a
+// replica of the whole space (sync path all-reduce, strategy replicate).
+struct View {
+  Epoch epoch = 0;
+  JobId job;
+  std::vector<Member> members;
+  StateTag resume;    // the state every member holds when it starts
+  bool hold = false;  // keep the state, connect, but run no step (fewer workers than the job's least)
+  bool operator==(const View&) const = default;
+  // -1 if the incarnation is no member.
+  Rank RankOf(Incarnation incarnation) const {
+    for (size_t i = 0; i < members.size(); ++i) {
+      if (members[i].incarnation == incarnation) return static_cast<Rank>(i);
+    }
+    return -1;
+  }
+};
+
+// ---- worker to coordinator -------------------------------------------------------------------
+
+// First message of a session. A worker that re-attaches after a lost connection sends the same
+// incarnation; a restarted or evicted one a new one.
+struct Hello {
+  Member self;
+  uint32_t protocol_version = 0;
+  std::string software_version;
+  std::string fleet_id;      // empty if the worker has never been welcomed
+  Epoch highest_epoch = 0;   // ever heard of
+  Term highest_term = 0;
+};
+
+enum class WorkerPhase : uint8_t {
+  kIdle = 1,        // no job
+  kLearning = 2,    // receiving state from a live worker, not in the commit group
+  kQuiesced = 3,    // answered proposal `answered_epoch`; nothing older can change state any more
+  kActivating = 4,  // following Activate: rolling forward, connecting the mesh
+  kRunning = 5,     // taking steps in `active_epoch`
+  kPaused = 6,      // applied a step whose record said pause; still connected
+  kFinished = 7,    // final work done after Seal
+  kFailed = 8,      // the job cannot go on here; see `failure`
+  kOrphaned = 9,    // stopped after orphan_timeout without a coordinator
+};
+
+// A step whose reduced gradient is wholly in memory.
+struct Prepared {
+  Step step = 0;
+  Epoch epoch = 0;
+  bool operator==(const Prepared&) const = default;
+};
+
+// Checkpoint files that are durable but not yet named (rule 15), or committed ones.
+struct CheckpointReport {
+  StateTag tag;
+  std::string path;      // final directory
+  std::string checksum;  // SHA-256 over the parameters
+  bool operator==(const CheckpointReport&) const = default;
+};
+
+// Measurements; the cores never look inside. Only stable steps are reported (rule 4).
+struct Progress {
+  Step step = 0;
+  double loss = 0;              // mean over the samples of that step
+  double learning_rate = 0;
+  double gradient_norm = 0;
+  double samples_per_second = 0;  // of the whole fleet
+  double comm_wait_share = 0;     // share of step time spent waiting for communication
+  double step_ms_p50 = 0;
+  double step_ms_p99 = 0;
+  int64_t skipped_steps = 0;      // non-finite so far
+  double test_accuracy = -1;      // -1: not evaluated yet
+  double test_loss = 0;
+  bool operator==(const Progress&) const = default;
+};
+
+// What rank 0 reports when the job's last step is sealed and evaluated.
+struct FinalReport {
+  Progress progress;
+  std::string checkpoint;         // directory, empty if none was asked for
+  std::string parameters_sha256;
+  bool operator==(const FinalReport&) const = default;
+};
+
+// The whole visible state of a worker. `sequence` rises with every status of one incarnation, so that
+// an older one that arrives late is recognised.
+struct WorkerStatus {
+  uint64_t sequence = 0;
+  WorkerPhase phase = WorkerPhase::kIdle;
+  JobId job;                   // empty when idle
+  Epoch seen_epoch = 0;        // highest proposal heard of
+  Epoch answered_epoch = 0;    // highest proposal answered
+  Epoch active_epoch = 0;      // view in force (0: none)
+  bool has_state = false;      // `applied` is meaningful
+  StateTag applied;            // a record held counts as applied (rule 2)
+  StateTag stable;             // newest state known to be stable
+  std::optional<Prepared> prepared;     // beyond `applied`
+  std::optional<CommitRecord> record;   // of step applied.step, if one is held
+  // Learners: everything up to this tag is buffered here and can be applied without help.
+  std::optional<StateTag> learned;
+  bool caught_up = false;      // a learner that is at most a few steps behind
+  bool drain_requested = false;
+  std::string failure;         // phase kFailed: one line for the user
+  std::optional<CheckpointReport> durable;    // waits for CommitCheckpoint
+  std::optional<CheckpointReport> committed;  // newest committed by this worker
+  std::optional<Progress> progress;
+  std::optional<FinalReport> final_report;
+};
+
+// A broken or late connection, reported at once. Suspicion is not death: it starts a proposal.
+struct Suspicion {
+  Epoch epoch = 0;       // of the view in which the link broke
+  Incarnation suspect;
+  std::string reason;
+};
+
+// ---- coordinator to worker -------------------------------------------------------------------
+
+// Answers Hello.
+struct Welcome {
+  std::string fleet_id;
+  int64_t heartbeat_ms = 0;
+  int64_t lease_ms = 0;
+  int64_t orphan_timeout_ms = 0;
+  bool operator==(const Welcome&) const = default;
+};
+
+// The incarnation is fenced off for good. `permanent`: joining again would be refused as well (another
+// version, another fleet, the fleet is full); otherwise the process may join as a new incarnation.
+struct Evicted {
+  std::string reason;
+  bool permanent = false;
+  bool operator==(const Evicted&) const = default;
+};
+
+// Stop everything older than `epoch`, then answer. `sealed`: a planned change after all have paused
+// at this tag; a learner answers once it has learned it.
+struct Propose {
+  Epoch epoch = 0;
+  JobId job;
+  std::vector<Incarnation> members;  // who is asked
+  std::optional<StateTag> sealed;
+  bool operator==(const Propose&) const = default;
+};
+
+// Where a state comes from when no survivor holds one.
+struct FreshStart {
+  std::string checkpoint;  // directory to load, empty: initial weights from the job's seed
+  bool operator==(const FreshStart&) const = default;
+};
+
+// The decision on proposal view.epoch.
+struct Activate {
+  View view;
+  std::optional<CommitRecord> roll_forward;  // apply this prepared step first
+  std::optional<FreshStart> fresh_start;
+  bool operator==(const Activate&) const = default;
+};
+
+// Set the pause flag in the next commit record of this epoch.
+struct Pause {
+  Epoch epoch = 0;
+  bool operator==(const Pause&) const = default;
+};
+
+// Receive the state from a live worker.
+struct Learn {
+  JobId job;
+  Epoch epoch = 0;  // view in which the source is active
+  Member source;
+  bool operator==(const Learn&) const = default;
+};
+
+// Every member has applied `tag`, the last step: evaluate, write the last checkpoint, report.
+struct Seal {
+  Epoch epoch = 0;
+  StateTag tag;
+  bool operator==(const Seal&) const = default;
+};
+
+// The coordinator has recorded that this durable checkpoint may get its name.
+struct CommitCheckpoint {
+  StateTag tag;
+  bool operator==(const CommitCheckpoint&) const = default;
+};
+
+enum class JobState : uint8_t {
+  kQueued = 1,     // waits for its turn or for workers
+  kStarting = 2,   // first view is being formed
+  kRunning = 3,
+  kWaiting = 4,    // has state, but too few workers
+  kSucceeded = 5,
+  kFailed = 6,
+  kCancelled = 7,
+};
+
+// The job is over; drop its state and be idle.
+struct EndJob {
+  JobId job;
+  JobState outcome = JobState::kSucceeded;
+  std::string reason;
+  bool operator==(const EndJob&) const = default;
+};
+
+// A drained worker is no longer needed: exit 0.
+struct Release {
+  std::string reason;
+  bool operator==(const Release&) const = default;
+};
+
+using Directive = std::variant<Welcome, Evicted, Propose, Activate, Pause, Learn, Seal,
+                               CommitCheckpoint, EndJob, Release>;
+
+// Why a view changed.
+enum class ViewChangeCause : uint8_t {
+  kStart = 1,
+  kDeath = 2,
+  kJoin = 3,
+  kLeave = 4,   // a worker failed or was evicted while alive
+  kDrain = 5,
+  kSwitch = 6,
+  kRestart = 7,  // everybody was lost; from a checkpoint or from the start
+};
+
+const char* Name(WorkerPhase phase);
+const char* Name(JobState state);
+const char* Name(ViewChangeCause cause);
+
+}  // namespace muster
+
+#endif  // MUSTER_BASE_CONTROL_MESSAGES_H_
