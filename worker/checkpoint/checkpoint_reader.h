@@ -1,0 +1,69 @@
+// Finds, verifies and loads checkpoints written by CheckpointWriter.
+//
+// Tensors are matched by name, so any world size loads any checkpoint, and so does a layout with
+// other buckets or padding. Functions are thread-safe as long as nobody removes the files. Errors
+// name the file: DATA_LOSS for a torn or corrupt checkpoint, FAILED_PRECONDITION for an intact one
+// of another job or model.
+#ifndef MUSTER_WORKER_CHECKPOINT_CHECKPOINT_READER_H_
+#define MUSTER_WORKER_CHECKPOINT_CHECKPOINT_READER_H_
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "base/file.h"
+#include "state/layout.h"
+#include "worker/checkpoint/manifest.h"
+#include "worker/checkpoint/training_state.h"
+
+namespace muster {
+
+// A checkpoint whose files were all there, with the sizes and checksums its manifest says, when it
+// was opened.
+struct Checkpoint {
+  std::string path;
+  Manifest manifest;
+};
+
+// Reads every byte. DATA_LOSS names the first file that is wrong.
+absl::StatusOr<Checkpoint> OpenCheckpoint(FileSystem& files, const std::string& path);
+
+struct ListedCheckpoint {
+  std::string path;
+  Manifest manifest;
+};
+
+// The checkpoints of a root whose manifest is readable, newest first: by branch, then by step.
+// Files are not verified. A root that does not exist has none. `warnings` names those left out, and
+// why.
+absl::StatusOr<std::vector<ListedCheckpoint>> ListCheckpoints(FileSystem& files,
+                                                              const std::string& root,
+                                                              std::vector<std::string>* warnings);
+
+struct FoundCheckpoint {
+  Checkpoint checkpoint;
+  std::vector<std::string> warnings;  // one per torn or corrupt checkpoint that was passed over
+};
+
+// The newest intact checkpoint. NOT_FOUND if there is none; the message holds the warnings.
+// FAILED_PRECONDITION if it is of another job (where `job_fingerprint` is given) or does not hold
+// exactly the tensors of `layout`: that is never passed over for an older one.
+absl::StatusOr<FoundCheckpoint> FindNewestCheckpoint(FileSystem& files, const std::string& root,
+                                                     const Layout& layout,
+                                                     std::optional<uint64_t> job_fingerprint);
+
+// Copies parameters, and optimizer slots, into the flat space of `layout`; padding becomes zero.
+// FAILED_PRECONDITION names a tensor or slot that is missing, not expected, or of another shape.
+// After an error the destinations hold anything. Requires: spans of layout.padded_count() elements.
+absl::Status LoadParameters(FileSystem& files, const Checkpoint& checkpoint, const Layout& layout,
+                            absl::Span<float> parameters);
+absl::Status LoadOptimizer(FileSystem& files, const Checkpoint& checkpoint, const Layout& layout,
+                           absl::Span<const OptimizerSlotDestination> slots);
+
+}  // namespace muster
+
+#endif  // MUSTER_WORKER_CHECKPOINT_CHECKPOINT_READER_H_

@@ -1,0 +1,80 @@
+// Writes checkpoints aside and publishes them by a rename, so that a directory with its final name
+// is complete whenever the process or the machine dies.
+//
+// A checkpoint <root>/step-00000100/ holds
+//   model-00001-of-0000K.safetensors      parameters under their names
+//   model.safetensors.index.json          which file holds which parameter (Hugging Face's format)
+//   optimizer-00001-of-0000K.safetensors  optimizer slots as "<parameter>.<slot>"
+//   manifest.json                         tag, job, sizes and SHA-256 of all files (manifest.h)
+//
+// Writing takes two calls, because the coordinator approves in between (protocol: only a stable
+// step becomes visible): Prepare makes everything durable under <root>/.tmp-step-*-<incarnation>/;
+// Commit writes the manifest and renames. One job owns a root, and one worker at a time writes to
+// it; what other incarnations left unfinished is removed by Prepare.
+//
+// Thread-compatible. Errors are those of base/file.h; after an error of Prepare nothing is left to
+// discard.
+#ifndef MUSTER_WORKER_CHECKPOINT_CHECKPOINT_WRITER_H_
+#define MUSTER_WORKER_CHECKPOINT_CHECKPOINT_WRITER_H_
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "base/file.h"
+#include "base/ids.h"
+#include "worker/checkpoint/training_state.h"
+
+namespace muster {
+
+struct CheckpointWriterOptions {
+  std::string root;
+  Incarnation incarnation;
+  int64_t max_file_bytes = int64_t{2} << 30;  // a larger tensor gets a file of its own
+  int keep_last = 0;                          // complete checkpoints to keep; 0 keeps all
+};
+
+// A durable but not yet visible checkpoint.
+struct PreparedCheckpoint {
+  Step step = 0;
+  uint64_t branch = 0;
+  Epoch epoch = 0;
+  std::string path;        // where it is now
+  std::string final_path;  // where Commit puts it
+  std::string checksum;    // SHA-256 of the manifest to be written: names the whole contents
+  std::string parameters_sha256;
+  int64_t bytes = 0;  // of all files
+  std::string manifest;
+};
+
+struct CommittedCheckpoint {
+  std::string path;
+  std::vector<std::string> warnings;  // old checkpoints that could not be removed
+};
+
+class CheckpointWriter {
+ public:
+  // `files` must outlive the writer.
+  CheckpointWriter(FileSystem& files, CheckpointWriterOptions options);
+
+  // INVALID_ARGUMENT for a job text that is not UTF-8, a slot name with '.', or a parameter and a
+  // slot that would share a name.
+  absl::StatusOr<PreparedCheckpoint> Prepare(const TrainingState& state);
+
+  // Replaces what is at the final path, if anything (an older branch, a corrupt checkpoint).
+  // Repeating a Commit that succeeded succeeds. NOT_FOUND if another incarnation removed it in
+  // between.
+  absl::StatusOr<CommittedCheckpoint> Commit(const PreparedCheckpoint& prepared);
+
+  absl::Status Discard(const PreparedCheckpoint& prepared);
+
+ private:
+  FileSystem& files_;
+  const CheckpointWriterOptions options_;
+};
+
+}  // namespace muster
+
+#endif  // MUSTER_WORKER_CHECKPOINT_CHECKPOINT_WRITER_H_
