@@ -1,0 +1,21 @@
+// The first value of every parameter.
+//
+// Element i of tensor T is a pure function of (seed, name of T, i): it depends neither on the order
+// of tensors, nor on buckets, nor on who draws it, so any worker can make any part of step 0.
+// Pure and thread-safe.
+#ifndef MUSTER_STATE_INITIALIZE_H_
+#define MUSTER_STATE_INITIALIZE_H_
+
+#include <cstdint>
+
+#include "absl/types/span.h"
+#include "state/layout.h"
+
+namespace muster {
+
+// Writes the whole flat space; padding becomes zero. Requires: flat.size() == padded_count().
+void InitializeParameters(const Layout& layout, uint64_t seed, absl::Span<float> flat);
+
+}  // namespace muster
+
+#endif  // MUSTER_STATE_INITIALIZE_H_

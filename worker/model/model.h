@@ -1,0 +1,69 @@
+// Models: blocks with explicit forward and backward, parameters in the flat layout.
+//
+// A model owns its activations and scratch, sized by the largest batch it has seen and reused
+// between calls, and no parameters: those belong to the caller. All spans are memory that the
+// device can address (for "cpu": any host memory).
+//
+// Not thread-safe: one call at a time. Same inputs, same batch size, same device: same bits.
+#ifndef MUSTER_WORKER_MODEL_MODEL_H_
+#define MUSTER_WORKER_MODEL_MODEL_H_
+
+#include <cstdint>
+#include <memory>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/types/span.h"
+#include "state/layout.h"
+#include "worker/device/device.h"
+#include "worker/model/model_config.h"
+
+namespace muster {
+
+// Sums over the samples of one call.
+struct BatchResult {
+  double loss_sum = 0;  // cross-entropy, natural logarithm
+  int64_t correct = 0;  // samples whose largest logit is the label's
+  int64_t samples = 0;
+};
+
+// Called when a block's gradients of this call are complete: last block first, block 0 last, from
+// within ForwardBackward, on its thread. An error ends the call at once with that error, and leaves
+// `gradients` partly written.
+using GradientReadyHook = absl::FunctionRef<absl::Status(int block)>;
+
+class Model {
+ public:
+  virtual ~Model() = default;
+
+  virtual const Layout& layout() const = 0;
+  virtual int64_t features() const = 0;  // floats per sample
+  virtual int64_t classes() const = 0;
+
+  // Adds the gradient of the sum (not the mean) of the samples' losses to `gradients`; padding is
+  // left alone. `inputs` is [batch, features], row-major (images as channels, height, width).
+  // Parameters and gradients have layout().padded_count() elements; a wrong size is a bug.
+  // INVALID_ARGUMENT for an empty batch, inputs that are not labels.size() samples, or a label
+  // outside [0, classes): the message names the sample. RESOURCE_EXHAUSTED if memory is short.
+  virtual absl::StatusOr<BatchResult> ForwardBackward(absl::Span<const float> parameters,
+                                                      absl::Span<const float> inputs,
+                                                      absl::Span<const int32_t> labels,
+                                                      absl::Span<float> gradients,
+                                                      GradientReadyHook on_block_done) = 0;
+
+  // The forward half alone.
+  virtual absl::StatusOr<BatchResult> Evaluate(absl::Span<const float> parameters,
+                                               absl::Span<const float> inputs,
+                                               absl::Span<const int32_t> labels) = 0;
+};
+
+// `device` must outlive the model. INVALID_ARGUMENT names the field of `config` that is wrong.
+absl::StatusOr<std::unique_ptr<Model>> CreateModel(const ModelConfig& config, Device& device);
+
+// The layout that the model would have, without a device.
+absl::StatusOr<Layout> CreateModelLayout(const ModelConfig& config);
+
+}  // namespace muster
+
+#endif  // MUSTER_WORKER_MODEL_MODEL_H_
