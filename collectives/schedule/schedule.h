@@ -50,11 +50,18 @@ struct ScheduleStep {
   Slice source;                // kSend, kRecvReduce, kCopy
   Slice target;                // kRecv, kRecvReduce, kCopy, kReduce
   std::vector<Slice> sources;  // kReduce
+  // kRecvReduce, kReduce: `target` now holds the whole sum of all ranks. An average divides here, and
+  // only here (for 16-bit types inside the kReduce, before its one rounding), so that every algorithm
+  // scales at the same place.
+  bool completes_sum = false;
 };
 
-// One rank's part.
+// One rank's part. No step moves zero elements, and steps with slices of one buffer that overlap
+// without being equal do not occur, so an executor may cut every step into segments.
 struct Schedule {
   std::vector<ScheduleStep> steps;
+  // Scratch holds nothing before its first write, except in a barrier, whose element 0 is read as the
+  // rank's own token (any value; zero it).
   int64_t scratch_count = 0;
 };
 
@@ -63,7 +70,7 @@ enum class Collective : uint8_t {
   kReduceScatter = 2,  // input sum of counts, output counts[rank]
   kAllGather = 3,      // input counts[rank], output sum of counts
   kBroadcast = 4,      // input n on the root (ignored elsewhere), output n
-  kBarrier = 5,        // no buffers
+  kBarrier = 5,        // no input, no output; tokens in scratch
 };
 
 // The numeric values are wire format (fingerprints): never renumber.

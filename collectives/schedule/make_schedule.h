@@ -1,0 +1,27 @@
+// From a request to a schedule. Pure functions, thread-safe.
+#ifndef MUSTER_COLLECTIVES_SCHEDULE_MAKE_SCHEDULE_H_
+#define MUSTER_COLLECTIVES_SCHEDULE_MAKE_SCHEDULE_H_
+
+#include <cstdint>
+
+#include "absl/status/statusor.h"
+#include "collectives/schedule/schedule.h"
+#include "collectives/schedule/schedule_request.h"
+
+namespace muster {
+
+// The part of request.rank. INVALID_ARGUMENT when the request is not valid (schedule_request.h).
+// Every schedule sums the chunk owned by rank c in the order c+1, c+2, ..., c (mod size), so the
+// algorithms give the same bits.
+absl::StatusOr<Schedule> MakeSchedule(const ScheduleRequest& request);
+
+// What kAuto stands for; a pure function of what all ranks know alike. `bytes` is the size of the
+// whole vector (for reduce-scatter and all-gather the sum over all chunks). Messages up to
+// `direct_limit_bytes` go directly (few hops), larger ones around the ring (each link carries each byte
+// once, and the executor pipelines). Barriers have one schedule and answer kDirect.
+Algorithm ChooseAlgorithm(Collective collective, bool half_precision, int64_t bytes, int size,
+                          int64_t direct_limit_bytes);
+
+}  // namespace muster
+
+#endif  // MUSTER_COLLECTIVES_SCHEDULE_MAKE_SCHEDULE_H_
