@@ -1,0 +1,63 @@
+// A mesh over TCP: for each pair of ranks one control connection (goodbye, abort, death) and
+// `channels` data connections. Behaves as transport.h says.
+//
+// Of each pair the higher rank dials. The handshake (tcp_handshake.h) carries the fleet token, the epoch and both
+// incarnations, so nothing of another view, job or process gets in.
+//
+// A killed peer is noticed when the kernel closes its control connection. A vanished host is noticed by
+// TCP keepalive and TCP_USER_TIMEOUT (peer_timeout). A frozen peer is not noticed here: operations
+// have deadlines.
+#ifndef MUSTER_COLLECTIVES_TRANSPORT_TCP_TRANSPORT_H_
+#define MUSTER_COLLECTIVES_TRANSPORT_TCP_TRANSPORT_H_
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/ids.h"
+#include "collectives/transport/tcp_listener.h"
+#include "collectives/transport/transport.h"
+
+namespace muster {
+
+struct TcpTransportOptions {
+  // Data connections per peer. One is fastest on loopback; a network that limits single flows wants more.
+  // Equal on all ranks (checked by the handshake).
+  int channels = 1;
+  // Kernel buffers of a data connection. 0 leaves them to the kernel's auto-tuning.
+  int socket_buffer_bytes = 0;
+  absl::Duration peer_timeout = absl::Seconds(20);
+  TransportLimits limits;
+};
+
+struct MeshMember {
+  Incarnation incarnation;
+  std::string address;  // TcpListener::address() of that process
+};
+
+// One mesh of one epoch. Equal on all ranks but for `rank`.
+struct MeshSpec {
+  std::string token;  // names fleet and job; at most 256 bytes. An identity check, not a secret.
+  Epoch epoch = 0;    // > 0, and above every epoch this listener formed for the token before
+  Rank rank = 0;
+  std::vector<MeshMember> members;  // in rank order; members[rank] is this process
+  TcpTransportOptions options;
+};
+
+class TcpTransport {
+ public:
+  // Forms the mesh, blocking until all pairs are connected. World size 1 is legal.
+  //   DEADLINE_EXCEEDED    names the ranks still missing
+  //   UNAVAILABLE          a peer's address refuses connections, or it hung up
+  //   FAILED_PRECONDITION  a peer refused us, with its reason (stale epoch, other incarnation, ...)
+  //   CANCELLED            TcpListener::CancelThrough
+  //   INVALID_ARGUMENT     the spec itself
+  static absl::StatusOr<std::unique_ptr<Transport>> Connect(TcpListener& listener, MeshSpec spec,
+                                                            absl::Time deadline);
+};
+
+}  // namespace muster
+
+#endif  // MUSTER_COLLECTIVES_TRANSPORT_TCP_TRANSPORT_H_
