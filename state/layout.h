@@ -2,8 +2,9 @@
 //
 // Tensors belong to blocks (the unit at which strategies hook into forward and backward); blocks lie
 // one after the other in forward order. A block is cut into buckets (gradient fusion buffers) that
-// never straddle blocks. Each bucket starts at a multiple of kAlignment elements. Padding elements
-// are zero, have zero gradients, and never leave the fleet (checkpoints and hashes skip them).
+// never straddle blocks. Each tensor and each bucket starts at a multiple of kAlignment elements, and
+// the buckets together tile the whole space. Padding elements are zero, have zero gradients, and
+// never leave the fleet (checkpoints and hashes skip them).
 //
 // A layout is a pure value: the same description gives the same layout on every worker, whatever the
 // world size. Immutable after construction, so thread-safe.

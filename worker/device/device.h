@@ -114,13 +114,15 @@ class Device {
   // Accumulates the sum over rows of gradient[rows, columns].
   virtual absl::Status BiasGradient(int64_t rows, int64_t columns, const float* gradient,
                                     float* bias_gradient) = 0;
+  // values[i] = 0 where values[i] < 0; a NaN stays.
+  virtual absl::Status Relu(int64_t count, float* values) = 0;
   // gradient[i] = 0 where output[i] is not above 0; `output` is the ReLU's.
   virtual absl::Status ReluBackward(int64_t count, const float* output, float* gradient) = 0;
 
-  // output = activation(convolution(input, weights) + bias).
+  // output = convolution(input, weights) + bias.
   virtual absl::Status ConvolutionForward(const ConvolutionShape& shape, const float* input,
                                           const float* weights, const float* bias,
-                                          Activation activation, float* output) = 0;
+                                          float* output) = 0;
   // Writes input_gradient.
   virtual absl::Status ConvolutionBackwardData(const ConvolutionShape& shape,
                                                const float* output_gradient, const float* weights,

@@ -1,0 +1,144 @@
+#include "state/layout.h"
+
+#include <cmath>
+#include <limits>
+#include <utility>
+
+#include "absl/container/flat_hash_set.h"
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "base/random.h"
+#include "base/status_macros.h"
+
+namespace muster {
+namespace {
+
+// Far beyond any model, and far from overflow of sizes in bytes.
+constexpr int64_t kMaxElements = int64_t{1} << 48;
+
+int64_t RoundUp(int64_t value) {
+  return (value + Layout::kAlignment - 1) / Layout::kAlignment * Layout::kAlignment;
+}
+
+// The number of elements of `spec`, or why it has none.
+absl::StatusOr<int64_t> CountElements(const TensorSpec& spec) {
+  int64_t count = 1;
+  for (const int64_t extent : spec.shape) {
+    if (extent <= 0 || count > kMaxElements / extent) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "tensor \"%s\": expected a shape of positive extents with at most 2^48 elements, got [%s]",
+          spec.name, absl::StrJoin(spec.shape, ", ")));
+    }
+    count *= extent;
+  }
+  return count;
+}
+
+absl::Status ValidateSpec(const TensorSpec& spec, int previous_block) {
+  if (spec.name.empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("a tensor of block %d has no name", spec.block));
+  }
+  if (spec.block != previous_block && spec.block != previous_block + 1) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "tensor \"%s\": expected block %d or %d (blocks count from 0 and rise by 0 or 1), got %d",
+        spec.name, previous_block, previous_block + 1, spec.block));
+  }
+  if (!std::isfinite(spec.scale) || spec.scale < 0) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "tensor \"%s\": expected a finite initializer scale of at least 0, got %g", spec.name,
+        spec.scale));
+  }
+  return absl::OkStatus();
+}
+
+// Cuts [offset, offset + count) into the fewest buckets of at most `limit` elements, of sizes as
+// equal as the alignment allows. `count` and `limit` are positive multiples of the alignment.
+void CutIntoBuckets(int block, int64_t offset, int64_t count, int64_t limit,
+                    std::vector<Bucket>& buckets) {
+  const int64_t pieces = (count + limit - 1) / limit;
+  const int64_t units = count / Layout::kAlignment;
+  for (int64_t i = 0; i < pieces; ++i) {
+    const int64_t size = (units / pieces + (i < units % pieces ? 1 : 0)) * Layout::kAlignment;
+    buckets.push_back({.block = block, .offset = offset, .count = size});
+    offset += size;
+  }
+}
+
+uint64_t Fingerprint(const std::vector<Tensor>& tensors, const std::vector<Bucket>& buckets) {
+  std::string text = "muster layout 1\n";
+  for (const Tensor& tensor : tensors) {
+    absl::StrAppendFormat(&text, "%d:%s [%s] block %d init %d %a decay %d at %d\n",
+                          tensor.spec.name.size(), tensor.spec.name,
+                          absl::StrJoin(tensor.spec.shape, ","), tensor.spec.block,
+                          static_cast<int>(tensor.spec.initializer), tensor.spec.scale,
+                          tensor.spec.decay ? 1 : 0, tensor.offset);
+  }
+  for (const Bucket& bucket : buckets) {
+    absl::StrAppendFormat(&text, "bucket %d %d %d\n", bucket.block, bucket.offset, bucket.count);
+  }
+  return StableHash(text);
+}
+
+}  // namespace
+
+absl::StatusOr<Layout> Layout::Create(std::vector<TensorSpec> tensors, int64_t bucket_elements) {
+  if (tensors.empty()) return absl::InvalidArgumentError("a layout needs at least one tensor");
+  if (bucket_elements < kAlignment) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "bucket_elements: expected at least %d, got %d", kAlignment, bucket_elements));
+  }
+  const int64_t bucket_limit = bucket_elements / kAlignment * kAlignment;
+  if (tensors.front().block != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("tensor \"%s\": expected block 0 for the first tensor, got %d",
+                        tensors.front().name, tensors.front().block));
+  }
+
+  Layout layout;
+  absl::flat_hash_set<std::string> names;
+  std::vector<int64_t> block_starts;
+  int64_t offset = 0;
+  for (TensorSpec& spec : tensors) {
+    const int previous_block = static_cast<int>(block_starts.size()) - 1;
+    MUSTER_RETURN_IF_ERROR(ValidateSpec(spec, previous_block < 0 ? 0 : previous_block));
+    MUSTER_ASSIGN_OR_RETURN(const int64_t count, CountElements(spec));
+    if (!names.insert(spec.name).second) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("two tensors are named \"%s\"; names must be unique", spec.name));
+    }
+    if (spec.block != previous_block) block_starts.push_back(offset);
+    layout.tensors_.push_back({.spec = std::move(spec), .offset = offset, .count = count});
+    layout.parameter_count_ += count;
+    offset += RoundUp(count);
+    if (offset > kMaxElements) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("tensor \"%s\": the layout grows beyond 2^48 elements",
+                          layout.tensors_.back().spec.name));
+    }
+  }
+  layout.padded_count_ = offset;
+  layout.block_count_ = static_cast<int>(block_starts.size());
+
+  block_starts.push_back(offset);
+  for (int block = 0; block < layout.block_count_; ++block) {
+    const int first = static_cast<int>(layout.buckets_.size());
+    CutIntoBuckets(block, block_starts[block], block_starts[block + 1] - block_starts[block],
+                   bucket_limit, layout.buckets_);
+    layout.block_buckets_.push_back(
+        {.first = first, .last = static_cast<int>(layout.buckets_.size())});
+  }
+  layout.fingerprint_ = Fingerprint(layout.tensors_, layout.buckets_);
+  return layout;
+}
+
+const Tensor* Layout::Find(absl::string_view name) const {
+  for (const Tensor& tensor : tensors_) {
+    if (tensor.spec.name == name) return &tensor;
+  }
+  return nullptr;
+}
+
+}  // namespace muster
