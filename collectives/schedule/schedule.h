@@ -82,6 +82,8 @@ enum class Algorithm : uint8_t {
 
 const char* Name(Collective collective);
 const char* Name(Algorithm algorithm);
+const char* Name(StepKind kind);
+const char* Name(BufferName buffer);
 
 // [offset, offset + count) of chunk `index` when `total` elements are cut into `parts`: the first
 // total % parts chunks have one element more. Chunk c is owned by rank c.

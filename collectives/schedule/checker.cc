@@ -1,0 +1,91 @@
+#include "collectives/schedule/checker.h"
+
+#include <algorithm>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "collectives/schedule/cost.h"
+#include "collectives/schedule/step_rules.h"
+#include "collectives/schedule/symbolic_run.h"
+
+namespace muster {
+namespace {
+
+absl::Status CheckRequests(absl::Span<const ScheduleRequest> requests, size_t schedule_count) {
+  if (requests.empty() || requests.size() != schedule_count ||
+      requests.size() != static_cast<size_t>(requests[0].size)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        requests.size(), " requests and ", schedule_count, " schedules; expected one of each for ",
+        requests.empty() ? 0 : requests[0].size, " ranks"));
+  }
+  for (size_t rank = 0; rank < requests.size(); ++rank) {
+    const ScheduleRequest& mine = requests[rank];
+    const ScheduleRequest& first = requests[0];
+    MUSTER_RETURN_IF_ERROR(Annotate(ValidateRequest(mine), absl::StrCat("request ", rank)));
+    if (mine.rank != static_cast<Rank>(rank) || mine.size != first.size ||
+        mine.collective != first.collective || mine.algorithm != first.algorithm ||
+        mine.count != first.count || mine.counts != first.counts || mine.root != first.root ||
+        mine.half_precision != first.half_precision) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "request ", rank, " is for rank ", mine.rank, " or differs from request 0 in more than ",
+          "rank and in_place"));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckOwnCost(const ScheduleRequest& request, const Schedule& schedule) {
+  const ScheduleCost expected = CostOf(request);
+  ScheduleCost actual = {.hops = expected.hops, .scratch_count = schedule.scratch_count};
+  for (const ScheduleStep& step : schedule.steps) {
+    if (step.kind != StepKind::kSend) continue;
+    ++actual.messages_sent;
+    actual.elements_sent += step.source.count;
+  }
+  if (actual == expected) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(
+      "rank ", request.rank, " sends ", actual.messages_sent, " messages with ",
+      actual.elements_sent, " elements and needs ", actual.scratch_count,
+      " elements of scratch; the cost table says ", expected.messages_sent, ", ",
+      expected.elements_sent, " and ", expected.scratch_count));
+}
+
+bool HasEmptyChunk(const ScheduleRequest& request) {
+  switch (request.collective) {
+    case Collective::kAllReduce: return request.count < request.size;
+    case Collective::kReduceScatter:
+    case Collective::kAllGather:
+      return *std::min_element(request.counts.begin(), request.counts.end()) == 0;
+    case Collective::kBroadcast: return request.count == 0;
+    case Collective::kBarrier: return false;
+  }
+  return false;
+}
+
+absl::Status CheckHops(const ScheduleRequest& request, int64_t hops) {
+  const int64_t expected = CostOf(request).hops;
+  if (hops == expected || (HasEmptyChunk(request) && hops < expected)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("the longest chain of messages has ", hops, " hops; the cost table says ",
+                   expected));
+}
+
+}  // namespace
+
+absl::Status CheckSchedules(absl::Span<const ScheduleRequest> requests,
+                            absl::Span<const Schedule> schedules) {
+  MUSTER_RETURN_IF_ERROR(CheckRequests(requests, schedules.size()));
+  for (size_t rank = 0; rank < requests.size(); ++rank) {
+    MUSTER_RETURN_IF_ERROR(schedule_internal::CheckEachStep(requests[rank], schedules[rank]));
+  }
+  MUSTER_RETURN_IF_ERROR(schedule_internal::CheckPairing(schedules));
+  schedule_internal::SymbolicRun run(requests, schedules);
+  MUSTER_RETURN_IF_ERROR(run.Run());
+  MUSTER_RETURN_IF_ERROR(run.CheckResults());
+  for (size_t rank = 0; rank < requests.size(); ++rank) {
+    MUSTER_RETURN_IF_ERROR(CheckOwnCost(requests[rank], schedules[rank]));
+  }
+  return CheckHops(requests[0], run.hops());
+}
+
+}  // namespace muster

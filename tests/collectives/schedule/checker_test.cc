@@ -1,0 +1,228 @@
+// The checker must be able to fail: schedules are damaged in every way that matters, and each must be
+// rejected with a message that names a rank.
+#include "collectives/schedule/checker.h"
+
+#include <algorithm>
+#include <functional>
+#include <utility>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/collectives/schedule/request_grid.h"
+
+namespace muster {
+namespace {
+
+using ::testing::HasSubstr;
+
+using Schedules = std::vector<Schedule>;
+
+bool Overlap(const Slice& a, const Slice& b) {
+  return a.buffer == b.buffer && a.offset < b.offset + b.count && b.offset < a.offset + a.count;
+}
+
+std::vector<Slice> Reads(const ScheduleStep& step) {
+  if (step.kind == StepKind::kRecv) return {};
+  if (step.kind == StepKind::kReduce) return step.sources;
+  return {step.source};
+}
+
+bool WritesWhatOtherTouches(const ScheduleStep& a, const ScheduleStep& b) {
+  if (a.kind == StepKind::kSend) return false;
+  if (b.kind != StepKind::kSend && Overlap(a.target, b.target)) return true;
+  for (const Slice& source : Reads(b)) {
+    if (Overlap(a.target, source)) return true;
+  }
+  return false;
+}
+
+// Exchanging the two changes what is computed.
+bool Conflict(const ScheduleStep& a, const ScheduleStep& b) {
+  return WritesWhatOtherTouches(a, b) || WritesWhatOtherTouches(b, a);
+}
+
+// Reductions of one rank's worth of damage: calls visit(description, schedules) for each.
+void ForEachMutant(const World& world, const Schedules& good,
+                   const std::function<void(const std::string&, const Schedules&)>& visit) {
+  for (size_t rank = 0; rank < good.size(); ++rank) {
+    const size_t steps = good[rank].steps.size();
+    for (size_t i = 0; i < steps; ++i) {
+      const std::string at = absl::StrCat("rank ", rank, " step ", i);
+      const auto mutate = [&](const char* what, const std::function<void(ScheduleStep&)>& change) {
+        Schedules bad = good;
+        change(bad[rank].steps[i]);
+        visit(absl::StrCat(what, " at ", at), bad);
+      };
+      Schedules bad = good;
+      bad[rank].steps.erase(bad[rank].steps.begin() + i);
+      visit(absl::StrCat("dropped ", at), bad);
+      bad = good;
+      bad[rank].steps.insert(bad[rank].steps.begin() + i, good[rank].steps[i]);
+      if (good[rank].steps[i].kind != StepKind::kCopy &&
+          good[rank].steps[i].kind != StepKind::kReduce) {
+        visit(absl::StrCat("doubled ", at), bad);
+      }
+      if (i + 1 < steps && Conflict(good[rank].steps[i], good[rank].steps[i + 1])) {
+        bad = good;
+        std::swap(bad[rank].steps[i], bad[rank].steps[i + 1]);
+        visit(absl::StrCat("swapped with next ", at), bad);
+      }
+      const ScheduleStep& step = good[rank].steps[i];
+      const bool has_peer = step.peer >= 0;
+      if (has_peer) {
+        mutate("own rank as peer", [&](ScheduleStep& s) { s.peer = static_cast<Rank>(rank); });
+        mutate("peer out of range", [&](ScheduleStep& s) { s.peer = world.requests[0].size; });
+        if (good.size() > 2) {
+          mutate("other peer", [&](ScheduleStep& s) {
+            do s.peer = (s.peer + 1) % world.requests[0].size;
+            while (s.peer == static_cast<Rank>(rank));
+          });
+        }
+      }
+      const bool has_source = step.kind != StepKind::kRecv && step.kind != StepKind::kReduce;
+      if (has_source) {
+        mutate("source shifted up", [](ScheduleStep& s) { ++s.source.offset; });
+        mutate("source shifted down", [](ScheduleStep& s) { --s.source.offset; });
+        mutate("source shorter", [](ScheduleStep& s) { --s.source.count; });
+      }
+      if (step.kind != StepKind::kSend) {
+        mutate("target shifted up", [](ScheduleStep& s) { ++s.target.offset; });
+        mutate("target shifted down", [](ScheduleStep& s) { --s.target.offset; });
+        mutate("target longer", [](ScheduleStep& s) { ++s.target.count; });
+      }
+      if (step.kind == StepKind::kReduce) {
+        mutate("sources reversed", [](ScheduleStep& s) {
+          std::reverse(s.sources.begin(), s.sources.end());
+        });
+        mutate("source dropped", [](ScheduleStep& s) { s.sources.pop_back(); });
+        mutate("source doubled", [](ScheduleStep& s) { s.sources.push_back(s.sources[0]); });
+      }
+      if (step.kind == StepKind::kRecvReduce) {
+        mutate("not reduced", [](ScheduleStep& s) { s.kind = StepKind::kRecv; });
+      }
+      if (step.kind == StepKind::kRecv) {
+        mutate("reduced", [](ScheduleStep& s) {
+          s.kind = StepKind::kRecvReduce;
+          s.source = s.target;
+        });
+      }
+      mutate("completes_sum flipped", [](ScheduleStep& s) { s.completes_sum = !s.completes_sum; });
+    }
+  }
+}
+
+// Worlds whose chunks hold at least three elements, so that a shift is never out of a whole chunk.
+World WorldOf(Collective collective, Algorithm algorithm, int size, bool half, InPlace in_place) {
+  ScheduleRequest request = {.collective = collective, .algorithm = algorithm, .size = size};
+  request.half_precision = half;
+  if (collective == Collective::kAllReduce || collective == Collective::kBroadcast) {
+    request.count = 3 * size + 1;
+  } else if (collective != Collective::kBarrier) {
+    request.counts = EvenCounts(3 * size + 1, size);
+  }
+  if (collective == Collective::kBroadcast) request.root = size / 2;
+  return MakeWorld(request, in_place);
+}
+
+TEST(CheckerTest, RejectsEveryMutant) {
+  int64_t mutants = 0;
+  for (const int size : {2, 3, 4, 5, 8}) {
+    for (const Collective collective : {Collective::kAllReduce, Collective::kReduceScatter,
+                                        Collective::kAllGather, Collective::kBroadcast,
+                                        Collective::kBarrier}) {
+      for (const Algorithm algorithm : kAlgorithms) {
+        for (const bool half : {false, true}) {
+          for (const InPlace in_place : {InPlace::kNone, InPlace::kAll}) {
+            const World world = WorldOf(collective, algorithm, size, half, in_place);
+            const Schedules good = MakeSchedules(world);
+            ASSERT_EQ(CheckSchedules(world.requests, good), absl::OkStatus()) << world.text;
+            ForEachMutant(world, good, [&](const std::string& what, const Schedules& bad) {
+              const absl::Status status = CheckSchedules(world.requests, bad);
+              EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition)
+                  << world.text << ": " << what;
+              EXPECT_THAT(std::string(status.message()), HasSubstr("rank ")) << what;
+              ++mutants;
+            });
+          }
+        }
+      }
+    }
+  }
+  EXPECT_GT(mutants, 10'000);
+}
+
+TEST(CheckerTest, FindsTheDeadlockOfEveryoneSendingFirst) {
+  const World world = WorldOf(Collective::kAllGather, Algorithm::kRing, 4, false, InPlace::kAll);
+  Schedules schedules = MakeSchedules(world);
+  for (Schedule& schedule : schedules) {
+    std::stable_sort(schedule.steps.begin(), schedule.steps.begin() + 2,
+                     [](const ScheduleStep& a, const ScheduleStep& b) {
+                       return a.kind == StepKind::kSend && b.kind != StepKind::kSend;
+                     });
+  }
+  const absl::Status status = CheckSchedules(world.requests, schedules);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("rank 0 step 0"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("deadlock: rank 1"));
+}
+
+TEST(CheckerTest, RejectsAnotherOrderOfTheSum) {
+  // A ring that runs backwards sums c-1, c-2, ..., c: every contribution once, the wrong order.
+  const World world = WorldOf(Collective::kAllReduce, Algorithm::kDirect, 3, false, InPlace::kNone);
+  Schedules schedules = MakeSchedules(world);
+  for (Schedule& schedule : schedules) {
+    for (ScheduleStep& step : schedule.steps) {
+      if (step.kind == StepKind::kReduce) std::swap(step.sources[0], step.sources[1]);
+    }
+  }
+  EXPECT_THAT(std::string(CheckSchedules(world.requests, schedules).message()),
+              HasSubstr("((2+1)+0), expected ((1+2)+0)"));
+}
+
+TEST(CheckerTest, RejectsRoundingAtEveryHop) {
+  const World exact = WorldOf(Collective::kAllReduce, Algorithm::kRing, 3, false, InPlace::kNone);
+  const World half = WorldOf(Collective::kAllReduce, Algorithm::kRing, 3, true, InPlace::kNone);
+  EXPECT_THAT(std::string(CheckSchedules(half.requests, MakeSchedules(exact)).message()),
+              HasSubstr("[[1+2]+0], expected [1+2+0]"));
+}
+
+TEST(CheckerTest, RejectsASecondNameForMemoryUsedInPlace) {
+  const World apart = WorldOf(Collective::kAllReduce, Algorithm::kRing, 3, false, InPlace::kNone);
+  const World in_place = WorldOf(Collective::kAllReduce, Algorithm::kRing, 3, false, InPlace::kAll);
+  EXPECT_THAT(std::string(CheckSchedules(in_place.requests, MakeSchedules(apart)).message()),
+              HasSubstr("outside the buffer, which has 0 elements under this name"));
+}
+
+TEST(CheckerTest, RejectsWritesToTheInput) {
+  const World world = WorldOf(Collective::kReduceScatter, Algorithm::kRing, 3, false,
+                              InPlace::kNone);
+  Schedules schedules = MakeSchedules(world);
+  ScheduleStep& step = schedules[1].steps[0];
+  step.target = step.source;
+  EXPECT_THAT(std::string(CheckSchedules(world.requests, schedules).message()),
+              HasSubstr("rank 1 step 0 (recv-reduce input[7, 10) into input[7, 10) from 0): "
+                        "writes to the input"));
+  const World in_place = WorldOf(Collective::kReduceScatter, Algorithm::kRing, 3, false,
+                                 InPlace::kAll);
+  EXPECT_THAT(std::string(CheckSchedules(in_place.requests, schedules).message()),
+              HasSubstr("outside"));
+}
+
+TEST(CheckerTest, RejectsWasteThatTheCostTableDoesNotShow) {
+  const World world = WorldOf(Collective::kBroadcast, Algorithm::kRing, 3, false, InPlace::kNone);
+  Schedules schedules = MakeSchedules(world);
+  ++schedules[2].scratch_count;
+  EXPECT_THAT(std::string(CheckSchedules(world.requests, schedules).message()),
+              HasSubstr("rank 2 sends 1 messages with 10 elements and needs 1 elements of scratch"));
+}
+
+TEST(CheckerTest, RefusesRequestsThatDoNotFitTogether) {
+  World world = WorldOf(Collective::kAllReduce, Algorithm::kRing, 3, false, InPlace::kNone);
+  const Schedules schedules = MakeSchedules(world);
+  world.requests[2].count += 1;
+  EXPECT_EQ(CheckSchedules(world.requests, schedules).code(), absl::StatusCode::kInvalidArgument);
+  world.requests.pop_back();
+  EXPECT_EQ(CheckSchedules(world.requests, schedules).code(), absl::StatusCode::kInvalidArgument);
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,92 @@
+#include "collectives/schedule/schedule_request.h"
+
+#include "collectives/schedule/make_schedule.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace muster {
+namespace {
+
+using ::testing::HasSubstr;
+
+TEST(ChunkOfTest, CutsWithoutHolesAndLargerChunksFirst) {
+  for (const int64_t total : {0, 1, 5, 16, 17, 1000}) {
+    for (const int parts : {1, 2, 3, 16, 17}) {
+      int64_t next = 0;
+      int64_t previous = total;
+      for (int i = 0; i < parts; ++i) {
+        const Chunk chunk = ChunkOf(total, parts, i);
+        EXPECT_EQ(chunk.offset, next);
+        EXPECT_LE(chunk.count, previous);
+        EXPECT_LE(ChunkOf(total, parts, 0).count - chunk.count, 1);
+        next += chunk.count;
+        previous = chunk.count;
+      }
+      EXPECT_EQ(next, total);
+    }
+  }
+}
+
+TEST(ChunkOfTest, HoldsForVectorsBeyondTwoToThe31) {
+  const int64_t total = (int64_t{1} << 40) + 3;
+  EXPECT_EQ(ChunkOf(total, 4, 3).offset + ChunkOf(total, 4, 3).count, total);
+  EXPECT_EQ(ChunkOf(total, 4, 2).count, (int64_t{1} << 38) + 1);
+}
+
+void ExpectInvalid(const ScheduleRequest& request, const char* text) {
+  const absl::Status status = MakeSchedule(request).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(text));
+}
+
+TEST(ValidateRequestTest, NamesTheFieldThatIsWrong) {
+  const ScheduleRequest good = {.size = 4, .count = 10};
+  EXPECT_TRUE(MakeSchedule(good).ok());
+  ScheduleRequest request = good;
+  request.algorithm = Algorithm::kAuto;
+  ExpectInvalid(request, "algorithm is auto");
+  request = good;
+  request.algorithm = static_cast<Algorithm>(77);
+  ExpectInvalid(request, "(77)");
+  request = good;
+  request.collective = static_cast<Collective>(0);
+  ExpectInvalid(request, "collective number 0");
+  request = good;
+  request.size = 0;
+  ExpectInvalid(request, "size is 0");
+  request.size = kMaxScheduleRanks + 1;
+  ExpectInvalid(request, "size is 4097");
+  request = good;
+  request.rank = 4;
+  ExpectInvalid(request, "rank is 4; expected 0 to 3");
+  request.rank = -1;
+  ExpectInvalid(request, "rank is -1");
+  request = good;
+  request.count = -1;
+  ExpectInvalid(request, "count is -1");
+  request.count = kMaxScheduleElements + 1;
+  ExpectInvalid(request, "count is");
+  request = good;
+  request.counts = {1, 2, 3, 4};
+  ExpectInvalid(request, "counts has 4 entries; expected 0");
+  request = good;
+  request.root = 1;
+  ExpectInvalid(request, "root is 1; expected 0 to 0");
+  request.collective = Collective::kBroadcast;
+  request.root = 4;
+  ExpectInvalid(request, "root is 4; expected 0 to 3");
+  request = {.collective = Collective::kReduceScatter, .size = 4, .counts = {1, 2, 3}};
+  ExpectInvalid(request, "counts has 3 entries; expected 4");
+  request.counts = {1, 2, -3, 4};
+  ExpectInvalid(request, "counts[2] is -3");
+  request.counts = {1, kMaxScheduleElements, 1, 1};
+  ExpectInvalid(request, "counts[1] is");
+  request.counts = {1, 2, 3, 4};
+  request.count = 10;
+  ExpectInvalid(request, "count is 10; expected 0");
+  request = {.collective = Collective::kBarrier, .size = 4, .count = 1};
+  ExpectInvalid(request, "barrier: count is 1");
+}
+
+}  // namespace
+}  // namespace muster
