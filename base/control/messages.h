@@ -1,9 +1,10 @@
 // What the coordinator and the workers say to each other, as plain values.
 //
-// Both pure cores (server/core, worker/core) speak in these types; proto/convert turns them into wire
-// messages and back. Everything is level-triggered: a worker repeats its whole WorkerStatus with every
-// heartbeat, and the coordinator repeats the directive a worker has visibly not followed. A lost,
-// repeated or reordered message therefore delays progress and never changes the outcome.
+// Both pure cores (server/core, worker/core) speak in these types; proto/convert turns them into
+// wire messages and back. Everything is level-triggered: a worker repeats its whole WorkerStatus
+// with every heartbeat, and the coordinator repeats the directive a worker has visibly not
+// followed. A lost, repeated or reordered message therefore delays progress and never changes the
+// outcome.
 #ifndef MUSTER_BASE_CONTROL_MESSAGES_H_
 #define MUSTER_BASE_CONTROL_MESSAGES_H_
 
@@ -18,8 +19,9 @@
 
 namespace muster {
 
-// Names one state of the model: `step` updates applied on `branch`, the last of which was reduced in
-// `epoch`. Two members with equal tags hold equal bits. Falling back to a checkpoint raises the branch.
+// Names one state of the model: `step` updates applied on `branch`, the last of which was reduced
+// in `epoch`. Two members with equal tags hold equal bits. Falling back to a checkpoint raises the
+// branch.
 struct StateTag {
   uint64_t branch = 0;
   Step step = 0;
@@ -31,13 +33,13 @@ struct StateTag {
 // Holding the record of step k proves that every member had prepared step k.
 struct CommitRecord {
   Step step = 0;
-  Epoch epoch = 0;            // of the view that formed it
-  double loss_sum = 0;        // over the samples of the step
+  Epoch epoch = 0;      // of the view that formed it
+  double loss_sum = 0;  // over the samples of the step
   int64_t samples = 0;
   int64_t correct = 0;
-  double gradient_norm = 0;   // of the mean gradient, before clipping
-  bool finite = true;         // false: the update is skipped, the step still counts
-  bool pause = false;         // everyone stops after applying this step
+  double gradient_norm = 0;  // of the mean gradient, before clipping
+  bool finite = true;        // false: the update is skipped, the step still counts
+  bool pause = false;        // everyone stops after applying this step
   bool operator==(const CommitRecord&) const = default;
 };
 
@@ -58,8 +60,9 @@ struct View {
   Epoch epoch = 0;
   JobId job;
   std::vector<Member> members;
-  StateTag resume;    // the state every member holds when it starts
-  bool hold = false;  // keep the state, connect, but run no step (fewer workers than the job's least)
+  StateTag resume;  // the state every member holds when it starts
+  bool hold =
+      false;  // keep the state, connect, but run no step (fewer workers than the job's least)
   bool operator==(const View&) const = default;
   // -1 if the incarnation is no member.
   Rank RankOf(Incarnation incarnation) const {
@@ -78,8 +81,8 @@ struct Hello {
   Member self;
   uint32_t protocol_version = 0;
   std::string software_version;
-  std::string fleet_id;      // empty if the worker has never been welcomed
-  Epoch highest_epoch = 0;   // ever heard of
+  std::string fleet_id;     // empty if the worker has never been welcomed
+  Epoch highest_epoch = 0;  // ever heard of
   Term highest_term = 0;
 };
 
@@ -113,15 +116,15 @@ struct CheckpointReport {
 // Measurements; the cores never look inside. Only stable steps are reported (rule 4).
 struct Progress {
   Step step = 0;
-  double loss = 0;              // mean over the samples of that step
+  double loss = 0;  // mean over the samples of that step
   double learning_rate = 0;
   double gradient_norm = 0;
   double samples_per_second = 0;  // of the whole fleet
   double comm_wait_share = 0;     // share of step time spent waiting for communication
   double step_ms_p50 = 0;
   double step_ms_p99 = 0;
-  int64_t skipped_steps = 0;      // non-finite so far
-  double test_accuracy = -1;      // -1: not evaluated yet
+  int64_t skipped_steps = 0;  // non-finite so far
+  double test_accuracy = -1;  // -1: not evaluated yet
   double test_loss = 0;
   bool operator==(const Progress&) const = default;
 };
@@ -129,30 +132,30 @@ struct Progress {
 // What rank 0 reports when the job's last step is sealed and evaluated.
 struct FinalReport {
   Progress progress;
-  std::string checkpoint;         // directory, empty if none was asked for
+  std::string checkpoint;  // directory, empty if none was asked for
   std::string parameters_sha256;
   bool operator==(const FinalReport&) const = default;
 };
 
-// The whole visible state of a worker. `sequence` rises with every status of one incarnation, so that
-// an older one that arrives late is recognised.
+// The whole visible state of a worker. `sequence` rises with every status of one incarnation, so
+// that an older one that arrives late is recognised.
 struct WorkerStatus {
   uint64_t sequence = 0;
   WorkerPhase phase = WorkerPhase::kIdle;
-  JobId job;                   // empty when idle
-  Epoch seen_epoch = 0;        // highest proposal heard of
-  Epoch answered_epoch = 0;    // highest proposal answered
-  Epoch active_epoch = 0;      // view in force (0: none)
-  bool has_state = false;      // `applied` is meaningful
-  StateTag applied;            // a record held counts as applied (rule 2)
-  StateTag stable;             // newest state known to be stable
-  std::optional<Prepared> prepared;     // beyond `applied`
-  std::optional<CommitRecord> record;   // of step applied.step, if one is held
+  JobId job;                           // empty when idle
+  Epoch seen_epoch = 0;                // highest proposal heard of
+  Epoch answered_epoch = 0;            // highest proposal answered
+  Epoch active_epoch = 0;              // view in force (0: none)
+  bool has_state = false;              // `applied` is meaningful
+  StateTag applied;                    // a record held counts as applied (rule 2)
+  StateTag stable;                     // newest state known to be stable
+  std::optional<Prepared> prepared;    // beyond `applied`
+  std::optional<CommitRecord> record;  // of step applied.step, if one is held
   // Learners: everything up to this tag is buffered here and can be applied without help.
   std::optional<StateTag> learned;
-  bool caught_up = false;      // a learner that is at most a few steps behind
+  bool caught_up = false;  // a learner that is at most a few steps behind
   bool drain_requested = false;
-  std::string failure;         // phase kFailed: one line for the user
+  std::string failure;                        // phase kFailed: one line for the user
   std::optional<CheckpointReport> durable;    // waits for CommitCheckpoint
   std::optional<CheckpointReport> committed;  // newest committed by this worker
   std::optional<Progress> progress;
@@ -161,7 +164,7 @@ struct WorkerStatus {
 
 // A broken or late connection, reported at once. Suspicion is not death: it starts a proposal.
 struct Suspicion {
-  Epoch epoch = 0;       // of the view in which the link broke
+  Epoch epoch = 0;  // of the view in which the link broke
   Incarnation suspect;
   std::string reason;
 };
@@ -177,8 +180,9 @@ struct Welcome {
   bool operator==(const Welcome&) const = default;
 };
 
-// The incarnation is fenced off for good. `permanent`: joining again would be refused as well (another
-// version, another fleet, the fleet is full); otherwise the process may join as a new incarnation.
+// The incarnation is fenced off for good. `permanent`: joining again would be refused as well
+// (another version, another fleet, the fleet is full); otherwise the process may join as a new
+// incarnation.
 struct Evicted {
   std::string reason;
   bool permanent = false;
@@ -237,10 +241,10 @@ struct CommitCheckpoint {
 };
 
 enum class JobState : uint8_t {
-  kQueued = 1,     // waits for its turn or for workers
-  kStarting = 2,   // first view is being formed
+  kQueued = 1,    // waits for its turn or for workers
+  kStarting = 2,  // first view is being formed
   kRunning = 3,
-  kWaiting = 4,    // has state, but too few workers
+  kWaiting = 4,  // has state, but too few workers
   kSucceeded = 5,
   kFailed = 6,
   kCancelled = 7,
@@ -268,7 +272,7 @@ enum class ViewChangeCause : uint8_t {
   kStart = 1,
   kDeath = 2,
   kJoin = 3,
-  kLeave = 4,   // a worker failed or was evicted while alive
+  kLeave = 4,  // a worker failed or was evicted while alive
   kDrain = 5,
   kSwitch = 6,
   kRestart = 7,  // everybody was lost; from a checkpoint or from the start

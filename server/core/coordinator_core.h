@@ -1,0 +1,232 @@
+// The coordinator's state machine: who is in the fleet, which view is in force, which job runs.
+//
+// Pure: time comes in as an argument, everything else as events; what is to be done goes out as
+// ordered actions (server/core/events.h). A copyable value, not thread-safe. The rules it keeps are
+// in docs/protocol.md; each is named where its check stands.
+//
+// How it works: an event only updates what is known of a worker, a proposal or a job. Then
+// Advance() looks at the whole and does what is due, and SyncDirectives() compares what each worker
+// should be told with what it was told and has visibly followed. Nothing depends on a message
+// arriving once.
+//
+// Use:  CoordinatorCore core(options, persisted_state);
+//       obey(core.Start(now));  then  obey(core.Handle(event, now))  for each event.
+#ifndef MUSTER_SERVER_CORE_COORDINATOR_CORE_H_
+#define MUSTER_SERVER_CORE_COORDINATOR_CORE_H_
+
+#include <map>
+#include <optional>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+#include "base/control/digest.h"
+#include "base/control/messages.h"
+#include "server/core/events.h"
+#include "server/core/options.h"
+#include "server/core/persistent.h"
+
+namespace muster {
+
+// For status calls: one worker the coordinator knows.
+struct MemberInfo {
+  Member member;
+  std::string software_version;
+  bool attached = false;
+  Rank rank = -1;  // in the view in force; -1: none
+  WorkerStatus status;
+  absl::Time last_seen;
+};
+
+// For status calls: one job, newest knowledge.
+struct JobInfo {
+  JobPlan plan;
+  std::string request_id;
+  JobState state = JobState::kQueued;
+  std::string reason;
+  Step stable_step = 0;              // newest stable step reported
+  std::optional<View> view;          // in force or last in force
+  std::optional<Progress> progress;  // newest reported
+  std::optional<FinalReport> final_report;
+  std::optional<CheckpointReport> newest_checkpoint;
+};
+
+class CoordinatorCore {
+ public:
+  // `state` is what was folded from the records of former terms; empty for a new fleet.
+  CoordinatorCore(CoordinatorOptions options, PersistentState state);
+
+  // Must be called once, first: begins the next term.
+  coordinator::Actions Start(absl::Time now);
+  coordinator::Actions Handle(const coordinator::Event& event, absl::Time now);
+
+  Term term() const { return persistent_.term; }
+  const std::string& fleet_id() const { return persistent_.fleet_id; }
+  const PersistentState& persistent() const { return persistent_; }
+  const CoordinatorOptions& options() const { return options_; }
+
+  // In name order.
+  std::vector<MemberInfo> Members() const;
+  // In order of submission; ended ones are remembered up to a limit.
+  std::vector<JobInfo> Jobs() const;
+  std::optional<JobInfo> FindJob(const JobId& id) const;
+  std::optional<JobId> FindRequest(absl::string_view request_id) const;
+  // Of the running job; none when there is no job or its state lives in checkpoints only.
+  const View* CurrentView() const;
+  // The proposal that awaits answers, 0 if none.
+  Epoch PendingEpoch() const { return proposal_ ? proposal_->epoch : 0; }
+
+  // Everything that can influence later behaviour, except times, in a canonical order.
+  void AppendTo(Digest* digest) const;
+  // Entries in all tables that grow with the fleet's history; the simulator asserts a bound.
+  size_t TableEntries() const;
+
+ private:
+  struct Sent {
+    Directive directive;
+    absl::Time at;
+  };
+  // What is known of one live incarnation.
+  struct Worker {
+    Member self;
+    std::string software_version;
+    bool attached = false;
+    bool lapsed = false;       // silent for a lease
+    bool grace_over = false;   // detached for reattach_grace while waited for
+    bool grace_armed = false;  // the kReattach timer is set
+    bool suspected = false;    // by a peer, in the view in force
+    bool status_known = false;
+    WorkerStatus status;
+    absl::Time last_seen = absl::InfinitePast();
+    absl::Time lease_until = absl::InfinitePast();
+    std::optional<Incarnation> learn_source;
+    uint64_t sources_tried = 0;
+    bool learn_failed = false;    // the source in learn_source is of no use
+    std::map<size_t, Sent> sent;  // by kind of directive
+  };
+  // A proposal that awaits answers.
+  struct Proposal {
+    Epoch epoch = 0;
+    std::vector<Incarnation> group;     // commit group of the last view, evicted ones left out
+    std::vector<Incarnation> recruits;  // learners, or the workers of a first view
+    std::optional<StateTag> sealed;
+    bool recruit_deadline_over = false;
+    bool collect_armed = false;
+    bool collected = false;
+  };
+  // Why the next view differs from the last, gathered until it is decided.
+  struct ChangeReason {
+    std::map<WorkerName, ViewChangeCause> workers;
+    std::optional<absl::Time> started_at;
+  };
+  using Link = std::pair<Incarnation, Incarnation>;  // smaller first
+
+  // ---- coordinator_core.cc
+  void On(const coordinator::SessionOpened& event);
+  void On(const coordinator::SessionClosed& event);
+  void On(const coordinator::StatusReceived& event);
+  void On(const coordinator::SuspicionReceived& event);
+  void On(const coordinator::JobSubmitted& event);
+  void On(const coordinator::JobCancelled& event);
+  void On(const coordinator::TimerFired& event);
+  void Advance();
+  void Emit(coordinator::Action action);
+  void Record(PersistentRecord record);
+  void Note(coordinator::Severity severity, std::string text);
+
+  // ---- workers.cc: sessions, leases, evictions
+  void Refuse(Incarnation incarnation, const std::string& reason, bool permanent);
+  void RenewLease(Incarnation incarnation, Worker& worker, absl::Duration duration);
+  void OnLease(Incarnation incarnation);
+  void OnReattachGrace(Incarnation incarnation);
+  void Evict(Incarnation incarnation, const std::string& reason, ViewChangeCause cause);
+  void Forget(Incarnation incarnation);
+  bool IsEvicted(Incarnation incarnation) const;
+  bool MustBeFenced(Incarnation incarnation, const Worker& worker) const;
+  Worker* Find(Incarnation incarnation);
+  const Worker* Find(Incarnation incarnation) const;
+  bool IsGone(Incarnation incarnation) const;
+
+  // ---- view.cc: when to change the view in force
+  void KeepView();
+  std::optional<std::string> ReasonToPropose() const;
+  void ManageLearners();
+  void ChooseSource(Worker& learner);
+  std::vector<Incarnation> Learners() const;
+  std::vector<Incarnation> ReadyLearners() const;
+  std::optional<StateTag> PausedTag() const;
+  void PlanChange();
+  void WatchDrainOfLast();
+  bool AllSilent() const;
+  void OnOrphanTimeout();
+  void GiveEverybodyAnotherChance();
+  void Dissolve(const std::string& reason);
+  void ReportActivation();
+
+  // ---- proposal.cc: asking, deciding
+  void StartView();
+  std::vector<Incarnation> Candidates() const;
+  void Propose(std::vector<Incarnation> recruits, std::optional<StateTag> sealed,
+               const std::string& reason);
+  void AdvanceProposal();
+  bool HasAnswered(Incarnation incarnation) const;
+  void Decide();
+  void DecideFirst();
+  void CountLinkFaults(std::vector<Incarnation>* members);
+  void Activate(muster::Activate decision, const std::string& reason);
+  void CloseProposal();
+  void NoteChange(const WorkerName& name, ViewChangeCause cause);
+
+  // ---- jobs.cc: queue, checkpoints, end
+  void StartNextJob();
+  void SetJobState(JobState state, const std::string& reason);
+  void EndJobNow(JobId job, JobState outcome, const std::string& reason);
+  void WatchFailures();
+  void WatchCheckpoints();
+  void WatchEnd();
+  PersistentJob* Job();
+  const PersistentJob* Job() const;
+  bool AtEnd() const;
+  JobInfo Describe(const PersistentJob& job) const;
+
+  // ---- directives.cc: what each worker should be told
+  std::vector<Directive> Desired(Incarnation incarnation, const Worker& worker) const;
+  void SyncDirectives();
+
+  CoordinatorOptions options_;
+  PersistentLimits limits_;
+  PersistentState persistent_;
+  Epoch heard_epoch_ = 0;  // highest reported by any worker
+  std::map<Incarnation, Worker> workers_;
+
+  // Of the running job; reset when it ends.
+  JobId job_;  // empty: none
+  JobState job_state_ = JobState::kQueued;
+  std::string job_reason_;
+  bool start_armed_ = false;
+  bool start_over_ = false;  // start_timeout has passed
+  std::optional<Proposal> proposal_;
+  ChangeReason change_;
+  bool pause_wanted_ = false;
+  bool pause_batch_armed_ = false;
+  bool lost_ = false;         // every member is silent; the orphan timer runs
+  bool drain_armed_ = false;  // the drain-checkpoint timer runs
+  std::optional<coordinator::ViewChangeReport>
+      change_report_;  // of the view in force, until stepped
+  std::map<Link, int> link_faults_;
+  bool link_window_armed_ = false;
+  std::vector<Link> broken_links_;  // reported in the view in force
+  bool link_report_ = false;        // a suspicion without culprit, in the view in force
+  std::map<JobId, std::pair<Progress, std::optional<FinalReport>>> progress_;
+  std::map<JobId, Step> stable_step_;
+
+  // Of the call in progress.
+  absl::Time now_ = absl::InfinitePast();
+  coordinator::Actions actions_;
+};
+
+}  // namespace muster
+
+#endif  // MUSTER_SERVER_CORE_COORDINATOR_CORE_H_

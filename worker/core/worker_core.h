@@ -1,0 +1,208 @@
+// A worker's control state machine: follows the coordinator's directives, guards the doors through
+// which a step changes the state, and says what may be seen from outside.
+//
+// Pure: time comes in as an argument, everything else as events; what is to be done goes out as
+// ordered actions (worker/core/events.h). A copyable value, not thread-safe (the shell holds one
+// mutex). The rules it keeps are in docs/protocol.md; each is named where its check stands.
+#ifndef MUSTER_WORKER_CORE_WORKER_CORE_H_
+#define MUSTER_WORKER_CORE_WORKER_CORE_H_
+
+#include <optional>
+#include <string>
+#include <variant>
+
+#include "absl/time/time.h"
+#include "base/control/digest.h"
+#include "base/control/messages.h"
+#include "base/control/rules.h"
+#include "worker/core/events.h"
+
+namespace muster {
+
+struct WorkerOptions {
+  Member self;
+  std::string software_version;
+  // What an earlier incarnation of this process has learned; a rejoin hands it on.
+  std::string fleet_id;
+  Epoch highest_epoch = 0;
+  Term highest_term = 0;
+  // Until Welcome says otherwise.
+  absl::Duration heartbeat = absl::Milliseconds(250);
+  absl::Duration orphan_timeout = absl::Seconds(60);
+  ProtocolRules rules;
+};
+
+class WorkerCore {
+ public:
+  explicit WorkerCore(WorkerOptions options);
+
+  worker::Actions Handle(const worker::Event& event, absl::Time now);
+
+  // First message of each session.
+  Hello MakeHello() const;
+  // The status as it would be sent now (sequence of the last one sent).
+  WorkerStatus Status() const;
+
+  WorkerPhase phase() const;
+  // The view this worker is activating or active in; nullptr otherwise.
+  const View* view() const;
+  bool drain_requested() const { return drain_requested_; }
+  // After Rejoin or Exit nothing more comes out.
+  bool left() const;
+  const std::string& fleet_id() const { return fleet_id_; }
+  Epoch highest_epoch() const { return seen_epoch_; }
+  Term highest_term() const { return highest_term_; }
+
+  // Everything that can influence later behaviour, except times and the status sequence.
+  void AppendTo(Digest* digest) const;
+
+ private:
+  struct Idle {};
+  // Receiving state. Not in the commit group.
+  struct Learning {
+    Learn order;
+    std::optional<StateTag> learned;
+    bool caught_up = false;
+    std::optional<StateTag> applying_up_to;  // LearnUpTo is under way
+    std::optional<Propose> proposal;         // sealed; answered when its tag is learned
+  };
+  // Stopping for proposal `epoch`, then waiting for its decision.
+  struct Answering {
+    Epoch epoch = 0;
+    bool quiesced = false;
+  };
+  enum class Stage : uint8_t {
+    kActivating = 1,
+    kRunning = 2,
+    kPaused = 3,
+    kFinalWork = 4,
+    kFinished = 5,
+  };
+  // In a view.
+  struct Active {
+    View view;
+    Stage stage = Stage::kActivating;
+    bool mesh_connected = false;
+    bool state_ready = false;
+    bool pause_requested = false;
+    bool applying = false;  // between ApplyStep and StepApplied
+    bool pausing = false;   // the record held says pause
+    bool stepped = false;   // a step was applied in this view
+    std::optional<Suspicion> broken;
+    std::optional<FinalReport> final_report;
+  };
+  // Stopped by itself, holding its state.
+  struct Orphaned {
+    Epoch quiesce_epoch = 0;
+    bool quiesced = false;
+  };
+  struct Failed {
+    std::string reason;
+  };
+  struct Left {};
+  using Role = std::variant<Idle, Learning, Answering, Active, Orphaned, Failed, Left>;
+
+  // What of a status is worth sending at once.
+  struct Headline {
+    WorkerPhase phase = WorkerPhase::kIdle;
+    JobId job;
+    Epoch seen_epoch = 0;
+    Epoch answered_epoch = 0;
+    Epoch active_epoch = 0;
+    bool has_state = false;
+    bool caught_up = false;
+    bool stepped = false;
+    bool drain_requested = false;
+    std::optional<StateTag> durable;
+    std::optional<StateTag> committed;
+    bool operator==(const Headline&) const = default;
+  };
+
+  // ---- worker_core.cc: sessions, timers, status
+  void On(const worker::DirectiveReceived& event);
+  void On(const worker::SessionAttached& event);
+  void On(const worker::SessionDetached& event);
+  void On(const worker::CheckpointDurable& event);
+  void On(const worker::CheckpointCommitted& event);
+  void On(const worker::ProgressMeasured& event);
+  void On(const worker::JobFailed& event);
+  void On(const worker::DrainRequested& event);
+  void On(const worker::TimerFired& event);
+  void Emit(worker::Action action);
+  void Note(bool warning, std::string text);
+  Headline MakeHeadline() const;
+  void SendStatusNow();
+  void Leave(worker::Action last);
+
+  // ---- directives.cc
+  void Obey(const Welcome& welcome);
+  void Obey(const Evicted& evicted);
+  void Obey(const Propose& propose);
+  void Obey(const Activate& activate);
+  void Obey(const Pause& pause);
+  void Obey(const Learn& learn);
+  void Obey(const Seal& seal);
+  void Obey(const CommitCheckpoint& commit);
+  void Obey(const EndJob& end);
+  void Obey(const Release& release);
+  void BeginAnswer(Epoch epoch);
+  void StopLearningIfAny();
+  void DropState();
+
+  // ---- steps.cc: quiesce, activation, the doors of a step, learning
+  void On(const worker::Quiesced& event);
+  void On(const worker::MeshConnected& event);
+  void On(const worker::MeshFailed& event);
+  void On(const worker::StateReady& event);
+  void On(const worker::StepPrepared& event);
+  void On(const worker::RecordFormed& event);
+  void On(const worker::StepApplied& event);
+  void On(const worker::LearnProgress& event);
+  void On(const worker::LearnFailed& event);
+  void On(const worker::FinalWorkDone& event);
+  void RunIfReady(Active& active);
+  void BecomePaused(Active& active);
+  void MaybeLearnUpTo(Learning& learning);
+  void RaiseStable(const StateTag& tag);
+  bool Holds(const StateTag& tag) const;
+  bool SameState(const StateTag& a, const StateTag& b) const;
+  Active* InEpoch(Epoch epoch);
+  StateTag VisibleTag() const;
+
+  WorkerOptions options_;
+  std::string fleet_id_;
+  Term highest_term_ = 0;
+  absl::Duration heartbeat_;
+  absl::Duration orphan_timeout_;
+  bool attached_ = false;
+  uint64_t sequence_ = 0;
+  Headline sent_headline_;
+
+  Role role_;
+  JobId job_;
+  Epoch seen_epoch_ = 0;
+  Epoch answered_epoch_ = 0;
+  Epoch active_epoch_ = 0;
+  // What is held; outlives changes of role.
+  bool has_state_ = false;
+  StateTag applied_;
+  StateTag stable_;
+  std::optional<Prepared> prepared_;
+  std::optional<CommitRecord> record_;
+  uint64_t learn_attempt_ = 0;
+
+  bool drain_requested_ = false;
+  std::optional<StateTag> drain_checkpoint_;  // asked for at this tag
+  std::optional<CheckpointReport> durable_;
+  std::optional<CheckpointReport> committed_;
+  std::optional<Progress> progress_pending_;  // of a step not yet stable
+  std::optional<Progress> progress_;
+
+  // Of the call in progress.
+  absl::Time now_ = absl::InfinitePast();
+  worker::Actions actions_;
+};
+
+}  // namespace muster
+
+#endif  // MUSTER_WORKER_CORE_WORKER_CORE_H_
