@@ -1,0 +1,110 @@
+#include "worker/model/classifier.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+
+namespace muster::internal {
+
+Classifier::Classifier(std::vector<std::unique_ptr<Block>> blocks, Layout layout, Device& device)
+    : blocks_(std::move(blocks)), layout_(std::move(layout)), device_(device) {
+  MUSTER_CHECK_EQ(layout_.block_count(), static_cast<int>(blocks_.size()));
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    if (i > 0) MUSTER_CHECK_EQ(blocks_[i]->input_size(), blocks_[i - 1]->output_size());
+    blocks_[i]->Bind(layout_);
+  }
+}
+
+absl::Status Classifier::CheckArguments(absl::Span<const float> parameters,
+                                        absl::Span<const float> inputs,
+                                        absl::Span<const int32_t> labels) const {
+  MUSTER_CHECK_EQ(static_cast<int64_t>(parameters.size()), layout_.padded_count());
+  if (labels.empty()) return absl::InvalidArgumentError("model: the batch is empty");
+  const auto samples = static_cast<int64_t>(labels.size());
+  if (static_cast<int64_t>(inputs.size()) != samples * features()) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("model: expected %d samples of %d features, got %d values", samples,
+                        features(), inputs.size()));
+  }
+  for (int64_t i = 0; i < samples; ++i) {
+    if (labels[i] < 0 || labels[i] >= classes()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("model: sample %d of the batch has label %d; expected 0 to %d", i,
+                          labels[i], classes() - 1));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Classifier::Reserve(int64_t batch) {
+  if (batch <= capacity_) return absl::OkStatus();
+  capacity_ = 0;
+  outputs_.resize(blocks_.size());
+  int64_t widest = 0;
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    MUSTER_RETURN_IF_ERROR(blocks_[i]->Reserve(device_, batch));
+    const int64_t size = blocks_[i]->output_size();
+    MUSTER_ASSIGN_OR_RETURN(outputs_[i], device_.Allocate(batch * size * sizeof(float)));
+    widest = std::max(widest, size);
+  }
+  for (DeviceBuffer& buffer : gradient_buffers_) {
+    MUSTER_ASSIGN_OR_RETURN(buffer, device_.Allocate(batch * widest * sizeof(float)));
+  }
+  capacity_ = batch;
+  return absl::OkStatus();
+}
+
+const float* Classifier::InputOf(size_t index, const float* inputs) const {
+  return index == 0 ? inputs : outputs_[index - 1].floats();
+}
+
+absl::Status Classifier::Forward(const float* parameters, int64_t batch, const float* inputs) {
+  MUSTER_RETURN_IF_ERROR(Reserve(batch));
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    MUSTER_RETURN_IF_ERROR(blocks_[i]->Forward(device_, parameters, batch, InputOf(i, inputs),
+                                               outputs_[i].floats()));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<BatchResult> Classifier::ForwardBackward(absl::Span<const float> parameters,
+                                                        absl::Span<const float> inputs,
+                                                        absl::Span<const int32_t> labels,
+                                                        absl::Span<float> gradients,
+                                                        GradientReadyHook on_block_done) {
+  MUSTER_RETURN_IF_ERROR(CheckArguments(parameters, inputs, labels));
+  MUSTER_CHECK_EQ(static_cast<int64_t>(gradients.size()), layout_.padded_count());
+  const auto batch = static_cast<int64_t>(labels.size());
+  MUSTER_RETURN_IF_ERROR(Forward(parameters.data(), batch, inputs.data()));
+
+  float* output_gradient = gradient_buffers_[0].floats();
+  float* input_gradient = gradient_buffers_[1].floats();
+  MUSTER_ASSIGN_OR_RETURN(
+      const SoftmaxLoss loss,
+      device_.SoftmaxCrossEntropy(batch, classes(), outputs_.back().floats(), labels.data(),
+                                  output_gradient));
+  for (size_t i = blocks_.size(); i-- > 0;) {
+    MUSTER_RETURN_IF_ERROR(blocks_[i]->Backward(
+        device_, parameters.data(), batch, InputOf(i, inputs.data()), outputs_[i].floats(),
+        output_gradient, i == 0 ? nullptr : input_gradient, gradients.data()));
+    MUSTER_RETURN_IF_ERROR(on_block_done(static_cast<int>(i)));
+    std::swap(output_gradient, input_gradient);
+  }
+  return BatchResult{.loss_sum = loss.loss_sum, .correct = loss.correct, .samples = batch};
+}
+
+absl::StatusOr<BatchResult> Classifier::Evaluate(absl::Span<const float> parameters,
+                                                 absl::Span<const float> inputs,
+                                                 absl::Span<const int32_t> labels) {
+  MUSTER_RETURN_IF_ERROR(CheckArguments(parameters, inputs, labels));
+  const auto batch = static_cast<int64_t>(labels.size());
+  MUSTER_RETURN_IF_ERROR(Forward(parameters.data(), batch, inputs.data()));
+  MUSTER_ASSIGN_OR_RETURN(const SoftmaxLoss loss, device_.SoftmaxCrossEntropy(
+                                                      batch, classes(), outputs_.back().floats(),
+                                                      labels.data(), nullptr));
+  return BatchResult{.loss_sum = loss.loss_sum, .correct = loss.correct, .samples = batch};
+}
+
+}  // namespace muster::internal

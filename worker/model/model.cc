@@ -1,0 +1,82 @@
+#include "worker/model/model.h"
+
+#include <utility>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "worker/model/classifier.h"
+#include "worker/model/convolution_block.h"
+#include "worker/model/linear_block.h"
+
+namespace muster {
+namespace {
+
+using Blocks = std::vector<std::unique_ptr<internal::Block>>;
+
+// Appends fc1, fc2, ...: ReLU after each hidden one.
+void AppendLinear(int64_t input, const std::vector<int64_t>& hidden, int64_t classes,
+                  Blocks& blocks) {
+  int layer = 0;
+  for (const int64_t size : hidden) {
+    blocks.push_back(std::make_unique<internal::LinearBlock>(absl::StrCat("fc", ++layer), input,
+                                                             size, Activation::kRelu));
+    input = size;
+  }
+  blocks.push_back(std::make_unique<internal::LinearBlock>(absl::StrCat("fc", ++layer), input,
+                                                           classes, Activation::kNone));
+}
+
+Blocks MakeMlp(const MlpConfig& config) {
+  Blocks blocks;
+  AppendLinear(config.input, config.hidden, config.classes, blocks);
+  return blocks;
+}
+
+Blocks MakeCnn(const CnnConfig& config) {
+  Blocks blocks;
+  internal::ConvolutionBlockShape shape{.height = config.height,
+                                        .width = config.width,
+                                        .in_channels = config.channels,
+                                        .channels_first_input = true};
+  for (size_t i = 0; i < config.conv_channels.size(); ++i) {
+    shape.out_channels = config.conv_channels[i];
+    shape.channels_first_output = i + 1 == config.conv_channels.size();
+    blocks.push_back(
+        std::make_unique<internal::ConvolutionBlock>(absl::StrCat("conv", i + 1), shape));
+    shape = {.height = shape.height / 2,
+             .width = shape.width / 2,
+             .in_channels = shape.out_channels};
+  }
+  AppendLinear(blocks.back()->output_size(), {config.hidden}, config.classes, blocks);
+  return blocks;
+}
+
+Blocks MakeBlocks(const ModelConfig& config) {
+  if (const auto* mlp = std::get_if<MlpConfig>(&config.architecture)) return MakeMlp(*mlp);
+  return MakeCnn(std::get<CnnConfig>(config.architecture));
+}
+
+absl::StatusOr<Layout> LayoutOf(const Blocks& blocks, int64_t bucket_elements) {
+  std::vector<TensorSpec> tensors;
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    blocks[i]->DescribeParameters(static_cast<int>(i), tensors);
+  }
+  return Layout::Create(std::move(tensors), bucket_elements);
+}
+
+}  // namespace
+
+absl::StatusOr<Layout> CreateModelLayout(const ModelConfig& config) {
+  MUSTER_RETURN_IF_ERROR(Validate(config));
+  return LayoutOf(MakeBlocks(config), config.bucket_elements);
+}
+
+absl::StatusOr<std::unique_ptr<Model>> CreateModel(const ModelConfig& config, Device& device) {
+  MUSTER_RETURN_IF_ERROR(Validate(config));
+  Blocks blocks = MakeBlocks(config);
+  MUSTER_ASSIGN_OR_RETURN(Layout layout, LayoutOf(blocks, config.bucket_elements));
+  return std::make_unique<internal::Classifier>(std::move(blocks), std::move(layout), device);
+}
+
+}  // namespace muster
