@@ -49,7 +49,7 @@ LogLevel FromSpdlog(spdlog::level::level_enum level) {
 // Writes whole lines to a descriptor and drops those that would wait too long.
 class DescriptorSink final : public spdlog::sinks::base_sink<std::mutex> {
  public:
-  explicit DescriptorSink(int descriptor) : descriptor_(descriptor) {}
+  DescriptorSink(int descriptor, bool json) : descriptor_(descriptor), json_(json) {}
 
  private:
   void sink_it_(const spdlog::details::log_msg& message) override {
@@ -62,8 +62,10 @@ class DescriptorSink final : public spdlog::sinks::base_sink<std::mutex> {
     }
     if (dropped_ > 0) {
       spdlog::memory_buf_t notice;
-      fmt::format_to(std::back_inserter(notice), "{{\"event\":\"log_lines_dropped\",\"count\":{}}}\n",
-                     dropped_);
+      const std::string text = json_ ? absl::StrCat("{\"event\":\"log_lines_dropped\",\"count\":",
+                                                    dropped_, "}\n")
+                                     : absl::StrCat("log_lines_dropped: ", dropped_, " missing here\n");
+      notice.append(text.data(), text.data() + text.size());
       dropped_ = 0;
       Write(notice);
       if (!Writable(kPatienceMs)) {
@@ -96,6 +98,7 @@ class DescriptorSink final : public spdlog::sinks::base_sink<std::mutex> {
   }
 
   const int descriptor_;
+  const bool json_;
   int64_t dropped_ = 0;  // guarded by base_sink's mutex
 };
 
@@ -214,7 +217,7 @@ struct Logger::Impl {
     if (options.write != nullptr) {
       sink = std::make_shared<FunctionSink>(std::move(options.write));
     } else {
-      sink = std::make_shared<DescriptorSink>(options.descriptor);
+      sink = std::make_shared<DescriptorSink>(options.descriptor, json);
     }
     logger = std::make_unique<spdlog::logger>(process, std::move(sink));
     logger->set_level(ToSpdlog(options.level));
