@@ -84,6 +84,7 @@ struct Hello {
   std::string fleet_id;     // empty if the worker has never been welcomed
   Epoch highest_epoch = 0;  // ever heard of
   Term highest_term = 0;
+  bool operator==(const Hello&) const = default;
 };
 
 enum class WorkerPhase : uint8_t {
@@ -160,6 +161,7 @@ struct WorkerStatus {
   std::optional<CheckpointReport> committed;  // newest committed by this worker
   std::optional<Progress> progress;
   std::optional<FinalReport> final_report;
+  bool operator==(const WorkerStatus&) const = default;
 };
 
 // A broken or late connection, reported at once. Suspicion is not death: it starts a proposal.
@@ -167,6 +169,7 @@ struct Suspicion {
   Epoch epoch = 0;  // of the view in which the link broke
   Incarnation suspect;
   std::string reason;
+  bool operator==(const Suspicion&) const = default;
 };
 
 // ---- coordinator to worker -------------------------------------------------------------------
