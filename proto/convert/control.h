@@ -1,9 +1,10 @@
 // Between the control-plane messages (base/control/messages.h) and their wire form.
 //
 // Decoding trusts nothing: unknown enum values, missing parts, negative steps, text or lists beyond
-// their limits and repeated members are INVALID_ARGUMENT, with the field's path in front ("hello.
-// self.name: ..."). `path` is the path of the message itself. Encoding cannot fail. All functions
-// are pure and thread-safe. ToProto and FromProto are inverse of each other for valid values.
+// their limits and repeated members are INVALID_ARGUMENT, with the field's path in front
+// ("hello.self.name: ..."). `path` is the path of the message itself. Encoding cannot fail; texts
+// for people (reasons, failures) are made to fit: cut, in one line, valid UTF-8. All functions are
+// pure and thread-safe. ToProto and FromProto are inverse of each other for valid values.
 #ifndef MUSTER_PROTO_CONVERT_CONTROL_H_
 #define MUSTER_PROTO_CONVERT_CONTROL_H_
 
@@ -67,7 +68,10 @@ struct DirectiveMessage {
   std::optional<JobSpec> job;
 };
 
-// The caller adds the job's description.
+// The job that the directive names; nullptr if it names none.
+const JobId* JobNamedBy(const Directive& directive);
+
+// The caller adds the job's description; decoding requires it with Propose, Activate and Learn.
 v1::SessionResponse ToProto(Term term, const Directive& directive);
 absl::StatusOr<DirectiveMessage> FromProto(const v1::SessionResponse& response);
 

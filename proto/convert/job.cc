@@ -1,0 +1,288 @@
+#include "proto/convert/job.h"
+
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/status_macros.h"
+#include "google/protobuf/util/json_util.h"
+#include "proto/convert/control.h"
+#include "proto/convert/field.h"
+
+namespace muster {
+namespace {
+
+constexpr int kMaxLayers = 64;
+constexpr int32_t kMaxWidth = 65'536;
+constexpr int32_t kMaxChannels = 4'096;
+constexpr int32_t kMaxClasses = 256;           // labels are bytes
+constexpr int32_t kMaxGlobalBatch = 1 << 24;
+constexpr double kMaxEpochs = 1e6;
+constexpr int32_t kMaxWorkers = kMaxMembers;
+constexpr int64_t kDayMs = 86'400'000;
+constexpr int64_t kHourMs = 3'600'000;
+constexpr int64_t kLeastBucketBytes = 256;     // Layout::kAlignment elements of f32
+constexpr int64_t kMaxBucketBytes = 1 << 30;
+constexpr int32_t kMaxKeptCheckpoints = 1'000;
+
+template <typename Repeated>
+absl::StatusOr<std::vector<int32_t>> Widths(absl::string_view path, const Repeated& values,
+                                            int least_count, int most_count, int32_t most) {
+  if (values.size() < least_count || values.size() > most_count) {
+    return FieldError(path,
+                      least_count == most_count
+                          ? absl::StrFormat("a list of exactly %d", least_count)
+                          : absl::StrFormat("a list of %d to %d", least_count, most_count),
+                      absl::StrCat(values.size()));
+  }
+  for (int i = 0; i < values.size(); ++i) {
+    MUSTER_RETURN_IF_ERROR(CheckRange(absl::StrFormat("%s[%d]", path, i), values[i], 1, most));
+  }
+  return std::vector<int32_t>(values.begin(), values.end());
+}
+
+absl::StatusOr<ModelSpec> ConvertModel(const v1::Model& model) {
+  switch (model.architecture_case()) {
+    case v1::Model::kMlp: {
+      MlpSpec mlp;
+      MUSTER_ASSIGN_OR_RETURN(
+          mlp.hidden, Widths("model.mlp.hidden", model.mlp().hidden(), 0, kMaxLayers, kMaxWidth));
+      return mlp;
+    }
+    case v1::Model::kCnn: {
+      CnnSpec cnn;
+      MUSTER_ASSIGN_OR_RETURN(cnn.channels, Widths("model.cnn.channels", model.cnn().channels(), 1,
+                                                   kMaxLayers, kMaxChannels));
+      MUSTER_ASSIGN_OR_RETURN(
+          cnn.hidden, Widths("model.cnn.hidden", model.cnn().hidden(), 1, 1, kMaxWidth));
+      return cnn;
+    }
+    case v1::Model::ARCHITECTURE_NOT_SET: break;
+  }
+  return absl::InvalidArgumentError("model: needs one of mlp, cnn");
+}
+
+absl::StatusOr<IdxDataSpec> ConvertData(const v1::Data& data) {
+  if (data.source_case() != v1::Data::kIdx) {
+    return absl::InvalidArgumentError("data: needs a source: idx");
+  }
+  const v1::IdxData& idx = data.idx();
+  MUSTER_RETURN_IF_ERROR(
+      CheckText("data.idx.train_images", idx.train_images(), kMaxPathBytes, /*required=*/true));
+  MUSTER_RETURN_IF_ERROR(
+      CheckText("data.idx.train_labels", idx.train_labels(), kMaxPathBytes, /*required=*/true));
+  MUSTER_RETURN_IF_ERROR(CheckText("data.idx.test_images", idx.test_images(), kMaxPathBytes));
+  MUSTER_RETURN_IF_ERROR(CheckText("data.idx.test_labels", idx.test_labels(), kMaxPathBytes));
+  if (idx.test_images().empty() != idx.test_labels().empty()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("data.idx.", idx.test_images().empty() ? "test_images" : "test_labels",
+                     ": is missing; give both test_images and test_labels, or neither"));
+  }
+  IdxDataSpec spec;
+  spec.train_images = idx.train_images();
+  spec.train_labels = idx.train_labels();
+  spec.test_images = idx.test_images();
+  spec.test_labels = idx.test_labels();
+  if (idx.classes() != 0) spec.classes = idx.classes();
+  MUSTER_RETURN_IF_ERROR(CheckRange("data.idx.classes", spec.classes, 2, kMaxClasses));
+  if (idx.has_mean()) spec.mean = idx.mean();
+  MUSTER_RETURN_IF_ERROR(CheckFinite("data.idx.mean", spec.mean));
+  if (idx.has_deviation()) spec.deviation = idx.deviation();
+  MUSTER_RETURN_IF_ERROR(CheckFinitePositive("data.idx.deviation", spec.deviation));
+  return spec;
+}
+
+absl::StatusOr<OptimizerSpec> ConvertOptimizer(const v1::Optimizer& optimizer) {
+  OptimizerSpec spec;
+  MUSTER_RETURN_IF_ERROR(
+      CheckFiniteAtLeastZero("training.optimizer.weight_decay", optimizer.weight_decay()));
+  spec.weight_decay = optimizer.weight_decay();
+  switch (optimizer.rule_case()) {
+    case v1::Optimizer::kSgd: {
+      const v1::Sgd& from = optimizer.sgd();
+      MUSTER_RETURN_IF_ERROR(CheckFraction("training.optimizer.sgd.momentum", from.momentum()));
+      if (from.nesterov() && from.momentum() == 0) {
+        return absl::InvalidArgumentError(
+            "training.optimizer.sgd.nesterov: needs a momentum greater than 0");
+      }
+      spec.rule = SgdSpec{.momentum = from.momentum(), .nesterov = from.nesterov()};
+      return spec;
+    }
+    case v1::Optimizer::kAdamw: {
+      const v1::AdamW& from = optimizer.adamw();
+      AdamWSpec adamw;
+      if (from.has_beta1()) adamw.beta1 = from.beta1();
+      if (from.has_beta2()) adamw.beta2 = from.beta2();
+      if (from.has_epsilon()) adamw.epsilon = from.epsilon();
+      MUSTER_RETURN_IF_ERROR(CheckFraction("training.optimizer.adamw.beta1", adamw.beta1));
+      MUSTER_RETURN_IF_ERROR(CheckFraction("training.optimizer.adamw.beta2", adamw.beta2));
+      MUSTER_RETURN_IF_ERROR(
+          CheckFinitePositive("training.optimizer.adamw.epsilon", adamw.epsilon));
+      spec.rule = adamw;
+      return spec;
+    }
+    case v1::Optimizer::RULE_NOT_SET: break;
+  }
+  return absl::InvalidArgumentError("training.optimizer: needs one of sgd, adamw");
+}
+
+absl::StatusOr<LearningRateSpec> ConvertLearningRate(const v1::LearningRate& rate) {
+  LearningRateSpec spec;
+  MUSTER_RETURN_IF_ERROR(CheckFinitePositive("training.learning_rate.peak", rate.peak()));
+  MUSTER_RETURN_IF_ERROR(CheckRange("training.learning_rate.warmup_steps", rate.warmup_steps(), 0,
+                                    kMaxJobSteps));
+  MUSTER_RETURN_IF_ERROR(CheckFiniteAtLeastZero("training.learning_rate.final", rate.final()));
+  if (rate.final() > rate.peak()) {
+    return FieldError("training.learning_rate.final",
+                      absl::StrFormat("at most the peak (%g)", rate.peak()),
+                      absl::StrFormat("%g", rate.final()));
+  }
+  spec.peak = rate.peak();
+  spec.warmup_steps = rate.warmup_steps();
+  spec.final = rate.final();
+  switch (rate.schedule()) {
+    case v1::LearningRate::SCHEDULE_UNSPECIFIED:
+    case v1::LearningRate::CONSTANT: spec.schedule = LearningRateSpec::Schedule::kConstant; break;
+    case v1::LearningRate::COSINE: spec.schedule = LearningRateSpec::Schedule::kCosine; break;
+    case v1::LearningRate::LINEAR: spec.schedule = LearningRateSpec::Schedule::kLinear; break;
+    default:
+      return FieldError("training.learning_rate.schedule", "CONSTANT, COSINE or LINEAR",
+                        absl::StrCat("number ", static_cast<int>(rate.schedule())));
+  }
+  if (spec.schedule == LearningRateSpec::Schedule::kConstant && spec.final != 0) {
+    return absl::InvalidArgumentError(
+        "training.learning_rate.final: is for the schedules COSINE and LINEAR only");
+  }
+  return spec;
+}
+
+absl::StatusOr<TrainingSpec> ConvertTraining(const v1::Training& training) {
+  TrainingSpec spec;
+  MUSTER_RETURN_IF_ERROR(CheckRange("training.steps", training.steps(), 0, kMaxJobSteps));
+  MUSTER_RETURN_IF_ERROR(CheckFiniteAtLeastZero("training.epochs", training.epochs()));
+  if ((training.steps() != 0) == (training.epochs() != 0)) {
+    return absl::InvalidArgumentError(training.steps() != 0
+                                          ? "training: has both steps and epochs, give one of them"
+                                          : "training: needs steps or epochs");
+  }
+  if (training.epochs() > kMaxEpochs) {
+    return FieldError("training.epochs", absl::StrFormat("at most %g", kMaxEpochs),
+                      absl::StrFormat("%g", training.epochs()));
+  }
+  spec.steps = training.steps();
+  spec.epochs = training.epochs();
+  MUSTER_RETURN_IF_ERROR(
+      CheckRange("training.global_batch", training.global_batch(), 1, kMaxGlobalBatch));
+  MUSTER_RETURN_IF_ERROR(CheckRange("training.micro_batch", training.micro_batch(), 1,
+                                    training.global_batch()));
+  if (training.global_batch() % training.micro_batch() != 0) {
+    return FieldError("training.global_batch",
+                      absl::StrFormat("a multiple of micro_batch (%d)", training.micro_batch()),
+                      absl::StrCat(training.global_batch()));
+  }
+  spec.global_batch = training.global_batch();
+  spec.micro_batch = training.micro_batch();
+  spec.seed = training.seed();
+  MUSTER_ASSIGN_OR_RETURN(spec.optimizer, ConvertOptimizer(training.optimizer()));
+  MUSTER_ASSIGN_OR_RETURN(spec.learning_rate, ConvertLearningRate(training.learning_rate()));
+  if (spec.steps != 0 && spec.learning_rate.warmup_steps >= spec.steps) {
+    return FieldError("training.learning_rate.warmup_steps",
+                      absl::StrFormat("less than training.steps (%d)", spec.steps),
+                      absl::StrCat(spec.learning_rate.warmup_steps));
+  }
+  MUSTER_RETURN_IF_ERROR(CheckFiniteAtLeastZero("training.clip_norm", training.clip_norm()));
+  spec.clip_norm = training.clip_norm();
+  MUSTER_RETURN_IF_ERROR(
+      CheckRange("training.evaluate_every", training.evaluate_every(), 0, kMaxJobSteps));
+  spec.evaluate_every = training.evaluate_every();
+  if (training.has_max_nonfinite_steps()) {
+    spec.max_nonfinite_steps = training.max_nonfinite_steps();
+  }
+  MUSTER_RETURN_IF_ERROR(
+      CheckRange("training.max_nonfinite_steps", spec.max_nonfinite_steps, 1, 1'000'000));
+  return spec;
+}
+
+absl::StatusOr<WorkersSpec> ConvertWorkers(const v1::Workers& workers) {
+  WorkersSpec spec;
+  if (workers.min() != 0) spec.min = workers.min();
+  spec.start = workers.start() != 0 ? workers.start() : spec.min;
+  if (workers.max() != 0) spec.max = workers.max();
+  if (workers.has_start_timeout_ms()) spec.start_timeout_ms = workers.start_timeout_ms();
+  MUSTER_RETURN_IF_ERROR(CheckRange("workers.min", spec.min, 1, kMaxWorkers));
+  MUSTER_RETURN_IF_ERROR(CheckRange("workers.start", spec.start, 1, kMaxWorkers));
+  MUSTER_RETURN_IF_ERROR(CheckRange("workers.max", spec.max, 1, kMaxWorkers));
+  if (spec.start < spec.min) {
+    return FieldError("workers.start", absl::StrFormat("at least workers.min (%d)", spec.min),
+                      absl::StrCat(spec.start));
+  }
+  if (spec.max < spec.start) {
+    return FieldError("workers.max", absl::StrFormat("at least workers.start (%d)", spec.start),
+                      absl::StrCat(spec.max));
+  }
+  MUSTER_RETURN_IF_ERROR(CheckRange("workers.start_timeout_ms", spec.start_timeout_ms, 0, kDayMs));
+  return spec;
+}
+
+absl::StatusOr<CheckpointsSpec> ConvertCheckpoints(const v1::Checkpoints& checkpoints) {
+  CheckpointsSpec spec;
+  MUSTER_RETURN_IF_ERROR(
+      CheckText("checkpoints.directory", checkpoints.directory(), kMaxPathBytes));
+  spec.directory = checkpoints.directory();
+  MUSTER_RETURN_IF_ERROR(CheckRange("checkpoints.every", checkpoints.every(), 0, kMaxJobSteps));
+  spec.every = checkpoints.every();
+  if (checkpoints.has_keep()) spec.keep = checkpoints.keep();
+  MUSTER_RETURN_IF_ERROR(CheckRange("checkpoints.keep", spec.keep, 1, kMaxKeptCheckpoints));
+  spec.resume = checkpoints.resume();
+  if (spec.directory.empty() && (spec.resume || spec.every != 0)) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("checkpoints.", spec.resume ? "resume" : "every",
+                     ": needs checkpoints.directory"));
+  }
+  return spec;
+}
+
+absl::StatusOr<CommunicationSpec> ConvertCommunication(const v1::Communication& communication) {
+  CommunicationSpec spec;
+  switch (communication.algorithm()) {
+    case v1::Communication::ALGORITHM_UNSPECIFIED: break;
+    case v1::Communication::RING: spec.algorithm = CommunicationSpec::Algorithm::kRing; break;
+    case v1::Communication::DIRECT: spec.algorithm = CommunicationSpec::Algorithm::kDirect; break;
+    default:
+      return FieldError("communication.algorithm", "RING, DIRECT or absent",
+                        absl::StrCat("number ", static_cast<int>(communication.algorithm())));
+  }
+  if (communication.has_bucket_bytes()) spec.bucket_bytes = communication.bucket_bytes();
+  MUSTER_RETURN_IF_ERROR(CheckRange("communication.bucket_bytes", spec.bucket_bytes,
+                                    kLeastBucketBytes, kMaxBucketBytes));
+  if (communication.has_timeout_ms()) spec.timeout_ms = communication.timeout_ms();
+  MUSTER_RETURN_IF_ERROR(
+      CheckRange("communication.timeout_ms", spec.timeout_ms, 100, kHourMs));
+  return spec;
+}
+
+}  // namespace
+
+absl::StatusOr<JobSpec> JobSpecFromProto(const v1::JobDescription& description) {
+  JobSpec spec;
+  MUSTER_RETURN_IF_ERROR(CheckName("name", description.name()));
+  spec.name = description.name();
+  MUSTER_ASSIGN_OR_RETURN(spec.model, ConvertModel(description.model()));
+  MUSTER_ASSIGN_OR_RETURN(spec.data, ConvertData(description.data()));
+  MUSTER_ASSIGN_OR_RETURN(spec.training, ConvertTraining(description.training()));
+  MUSTER_ASSIGN_OR_RETURN(spec.workers, ConvertWorkers(description.workers()));
+  MUSTER_ASSIGN_OR_RETURN(spec.checkpoints, ConvertCheckpoints(description.checkpoints()));
+  MUSTER_ASSIGN_OR_RETURN(spec.communication, ConvertCommunication(description.communication()));
+  google::protobuf::util::JsonPrintOptions options;
+  options.preserve_proto_field_names = true;
+  const auto status =
+      google::protobuf::util::MessageToJsonString(description, &spec.description_json, options);
+  if (!status.ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the description cannot be written as JSON: ", status.ToString()));
+  }
+  return spec;
+}
+
+}  // namespace muster

@@ -1,0 +1,172 @@
+// What a worker says to the coordinator.
+#include <string>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "proto/convert/control.h"
+#include "proto/convert/field.h"
+
+namespace muster {
+namespace {
+
+v1::CheckpointReport ReportToProto(const CheckpointReport& report) {
+  v1::CheckpointReport proto;
+  *proto.mutable_tag() = ToProto(report.tag);
+  proto.set_path(report.path);
+  proto.set_checksum(report.checksum);
+  return proto;
+}
+
+absl::StatusOr<CheckpointReport> ReportFromProto(const v1::CheckpointReport& report,
+                                                 absl::string_view path) {
+  CheckpointReport result;
+  if (!report.has_tag()) return MissingField(Field(path, "tag"));
+  MUSTER_ASSIGN_OR_RETURN(result.tag, FromProto(report.tag(), Field(path, "tag")));
+  MUSTER_RETURN_IF_ERROR(
+      CheckText(Field(path, "path"), report.path(), kMaxPathBytes, /*required=*/true));
+  MUSTER_RETURN_IF_ERROR(CheckText(Field(path, "checksum"), report.checksum(), kMaxIdBytes));
+  result.path = report.path();
+  result.checksum = report.checksum();
+  return result;
+}
+
+v1::Hello HelloToProto(const Hello& hello) {
+  v1::Hello proto;
+  *proto.mutable_self() = ToProto(hello.self);
+  proto.set_protocol_version(hello.protocol_version);
+  proto.set_software_version(hello.software_version);
+  proto.set_fleet_id(hello.fleet_id);
+  proto.set_highest_epoch(hello.highest_epoch);
+  proto.set_highest_term(hello.highest_term);
+  return proto;
+}
+
+absl::StatusOr<Hello> HelloFromProto(const v1::Hello& hello) {
+  Hello result;
+  if (!hello.has_self()) return MissingField("hello.self");
+  MUSTER_ASSIGN_OR_RETURN(result.self, FromProto(hello.self(), "hello.self"));
+  result.protocol_version = hello.protocol_version();
+  MUSTER_RETURN_IF_ERROR(
+      CheckText("hello.software_version", hello.software_version(), kMaxNameBytes));
+  result.software_version = hello.software_version();
+  MUSTER_RETURN_IF_ERROR(CheckText("hello.fleet_id", hello.fleet_id(), kMaxIdBytes));
+  result.fleet_id = hello.fleet_id();
+  result.highest_epoch = hello.highest_epoch();
+  result.highest_term = hello.highest_term();
+  return result;
+}
+
+v1::WorkerStatus StatusToProto(const WorkerStatus& status) {
+  v1::WorkerStatus proto;
+  proto.set_sequence(status.sequence);
+  proto.set_phase(ToProto(status.phase));
+  proto.set_job_id(status.job);
+  proto.set_seen_epoch(status.seen_epoch);
+  proto.set_answered_epoch(status.answered_epoch);
+  proto.set_active_epoch(status.active_epoch);
+  if (status.has_state) *proto.mutable_applied() = ToProto(status.applied);
+  *proto.mutable_stable() = ToProto(status.stable);
+  if (status.prepared) {
+    proto.mutable_prepared()->set_step(status.prepared->step);
+    proto.mutable_prepared()->set_epoch(status.prepared->epoch);
+  }
+  if (status.record) *proto.mutable_record() = ToProto(*status.record);
+  if (status.learned) *proto.mutable_learned() = ToProto(*status.learned);
+  proto.set_caught_up(status.caught_up);
+  proto.set_drain_requested(status.drain_requested);
+  proto.set_failure(TextForPeople(status.failure, kMaxTextBytes));
+  if (status.durable) *proto.mutable_durable() = ReportToProto(*status.durable);
+  if (status.committed) *proto.mutable_committed() = ReportToProto(*status.committed);
+  if (status.progress) *proto.mutable_progress() = ToProto(*status.progress);
+  if (status.final_report) *proto.mutable_final_report() = ToProto(*status.final_report);
+  return proto;
+}
+
+absl::StatusOr<WorkerStatus> StatusFromProto(const v1::WorkerStatus& status) {
+  WorkerStatus result;
+  result.sequence = status.sequence();
+  MUSTER_ASSIGN_OR_RETURN(result.phase, FromProto(status.phase(), "status.phase"));
+  MUSTER_RETURN_IF_ERROR(CheckText("status.job_id", status.job_id(), kMaxIdBytes));
+  result.job = status.job_id();
+  result.seen_epoch = status.seen_epoch();
+  result.answered_epoch = status.answered_epoch();
+  result.active_epoch = status.active_epoch();
+  if (status.has_applied()) {
+    result.has_state = true;
+    MUSTER_ASSIGN_OR_RETURN(result.applied, FromProto(status.applied(), "status.applied"));
+  }
+  MUSTER_ASSIGN_OR_RETURN(result.stable, FromProto(status.stable(), "status.stable"));
+  if (status.has_prepared()) {
+    MUSTER_RETURN_IF_ERROR(
+        CheckRange("status.prepared.step", status.prepared().step(), 1, kMaxJobSteps));
+    result.prepared = Prepared{.step = status.prepared().step(),
+                               .epoch = status.prepared().epoch()};
+  }
+  if (status.has_record()) {
+    MUSTER_ASSIGN_OR_RETURN(result.record, FromProto(status.record(), "status.record"));
+  }
+  if (status.has_learned()) {
+    MUSTER_ASSIGN_OR_RETURN(result.learned, FromProto(status.learned(), "status.learned"));
+  }
+  result.caught_up = status.caught_up();
+  result.drain_requested = status.drain_requested();
+  MUSTER_RETURN_IF_ERROR(CheckText("status.failure", status.failure(), kMaxTextBytes));
+  result.failure = status.failure();
+  if (status.has_durable()) {
+    MUSTER_ASSIGN_OR_RETURN(result.durable, ReportFromProto(status.durable(), "status.durable"));
+  }
+  if (status.has_committed()) {
+    MUSTER_ASSIGN_OR_RETURN(result.committed,
+                            ReportFromProto(status.committed(), "status.committed"));
+  }
+  if (status.has_progress()) {
+    MUSTER_ASSIGN_OR_RETURN(result.progress, FromProto(status.progress(), "status.progress"));
+  }
+  if (status.has_final_report()) {
+    MUSTER_ASSIGN_OR_RETURN(result.final_report,
+                            FromProto(status.final_report(), "status.final_report"));
+  }
+  return result;
+}
+
+v1::Suspicion SuspicionToProto(const Suspicion& suspicion) {
+  v1::Suspicion proto;
+  proto.set_epoch(suspicion.epoch);
+  proto.set_suspect(suspicion.suspect.value);
+  proto.set_reason(TextForPeople(suspicion.reason, kMaxTextBytes));
+  return proto;
+}
+
+absl::StatusOr<Suspicion> SuspicionFromProto(const v1::Suspicion& suspicion) {
+  // Without a suspect, the link failed and neither end is to blame more than the other.
+  MUSTER_RETURN_IF_ERROR(CheckText("suspicion.reason", suspicion.reason(), kMaxTextBytes));
+  return Suspicion{.epoch = suspicion.epoch(),
+                   .suspect = Incarnation{suspicion.suspect()},
+                   .reason = suspicion.reason()};
+}
+
+}  // namespace
+
+v1::SessionRequest ToProto(const WorkerMessage& message) {
+  v1::SessionRequest proto;
+  if (const auto* hello = std::get_if<Hello>(&message)) {
+    *proto.mutable_hello() = HelloToProto(*hello);
+  } else if (const auto* status = std::get_if<WorkerStatus>(&message)) {
+    *proto.mutable_status() = StatusToProto(*status);
+  } else {
+    *proto.mutable_suspicion() = SuspicionToProto(std::get<Suspicion>(message));
+  }
+  return proto;
+}
+
+absl::StatusOr<WorkerMessage> FromProto(const v1::SessionRequest& request) {
+  switch (request.message_case()) {
+    case v1::SessionRequest::kHello: return HelloFromProto(request.hello());
+    case v1::SessionRequest::kStatus: return StatusFromProto(request.status());
+    case v1::SessionRequest::kSuspicion: return SuspicionFromProto(request.suspicion());
+    case v1::SessionRequest::MESSAGE_NOT_SET: break;
+  }
+  return absl::InvalidArgumentError("session request: is empty or of a kind not known here");
+}
+
+}  // namespace muster

@@ -1,0 +1,260 @@
+#include "proto/convert/job.h"
+
+#include <cmath>
+#include <functional>
+#include <limits>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/proto/convert/valid_job.h"
+
+namespace muster {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+TEST(JobSpecFromProto, KeepsEveryField) {
+  const absl::StatusOr<JobSpec> spec = JobSpecFromProto(ValidJob());
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  JobSpec expected;
+  expected.name = "images-1";
+  expected.model = MlpSpec{.hidden = {256, 128}};
+  expected.data = {.train_images = "/d/i",
+                   .train_labels = "/d/l",
+                   .test_images = "/t/i",
+                   .test_labels = "/t/l",
+                   .classes = 7,
+                   .mean = 0.25f,
+                   .deviation = 0.5f};
+  expected.training.steps = 500;
+  expected.training.global_batch = 256;
+  expected.training.micro_batch = 32;
+  expected.training.seed = 42;
+  expected.training.optimizer = {.rule = SgdSpec{.momentum = 0.9, .nesterov = true},
+                                 .weight_decay = 0.001};
+  expected.training.learning_rate = {.peak = 0.1,
+                                     .schedule = LearningRateSpec::Schedule::kCosine,
+                                     .warmup_steps = 20,
+                                     .final = 0.01};
+  expected.training.clip_norm = 1;
+  expected.training.evaluate_every = 100;
+  expected.training.max_nonfinite_steps = 3;
+  expected.workers = {.min = 2, .start = 4, .max = 8, .start_timeout_ms = 1000};
+  expected.checkpoints = {.directory = "/c", .every = 50, .keep = 2, .resume = true};
+  expected.communication = {.algorithm = CommunicationSpec::Algorithm::kDirect,
+                            .bucket_bytes = 65'536,
+                            .timeout_ms = 5'000};
+  expected.description_json = spec->description_json;
+  EXPECT_EQ(*spec, expected);
+  EXPECT_THAT(spec->description_json, HasSubstr("\"global_batch\":256"));
+}
+
+TEST(JobSpecFromProto, ResolvesDefaults) {
+  v1::JobDescription job = ValidJob();
+  job.clear_workers();
+  job.clear_checkpoints();
+  job.clear_communication();
+  job.mutable_training()->clear_max_nonfinite_steps();
+  job.mutable_training()->mutable_optimizer()->mutable_adamw();
+  v1::IdxData* idx = job.mutable_data()->mutable_idx();
+  idx->clear_classes();
+  idx->clear_mean();
+  idx->clear_deviation();
+  idx->clear_test_images();
+  idx->clear_test_labels();
+  const absl::StatusOr<JobSpec> spec = JobSpecFromProto(job);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->workers, (WorkersSpec{.min = 1, .start = 1, .max = 1024,
+                                        .start_timeout_ms = 30'000}));
+  EXPECT_EQ(spec->checkpoints, (CheckpointsSpec{.directory = "", .every = 0, .keep = 3}));
+  EXPECT_EQ(spec->communication.algorithm, CommunicationSpec::Algorithm::kAutomatic);
+  EXPECT_EQ(spec->communication.bucket_bytes, 1 << 20);
+  EXPECT_EQ(spec->training.max_nonfinite_steps, 10);
+  EXPECT_EQ(std::get<AdamWSpec>(spec->training.optimizer.rule),
+            (AdamWSpec{.beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-8}));
+  EXPECT_EQ(spec->data.classes, 10);
+  EXPECT_EQ(spec->data.mean, 0);
+  EXPECT_EQ(spec->data.deviation, 1);
+  EXPECT_FALSE(spec->data.has_test());
+}
+
+TEST(JobSpecFromProto, StartDefaultsToMin) {
+  v1::JobDescription job = ValidJob();
+  job.mutable_workers()->clear_start();
+  const absl::StatusOr<JobSpec> spec = JobSpecFromProto(job);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_EQ(spec->workers.start, 2);
+}
+
+struct BadCase {
+  const char* label;
+  std::function<void(v1::JobDescription&)> spoil;
+  const char* message;  // its beginning
+};
+
+class BadJobTest : public ::testing::TestWithParam<BadCase> {};
+
+TEST_P(BadJobTest, IsRefusedByFieldName) {
+  v1::JobDescription job = ValidJob();
+  GetParam().spoil(job);
+  const absl::StatusOr<JobSpec> spec = JobSpecFromProto(job);
+  ASSERT_FALSE(spec.ok());
+  EXPECT_EQ(spec.status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(spec.status().message()), StartsWith(GetParam().message));
+}
+
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+v1::LearningRate* Rate(v1::JobDescription& job) {
+  return job.mutable_training()->mutable_learning_rate();
+}
+v1::Optimizer* Optimizer(v1::JobDescription& job) {
+  return job.mutable_training()->mutable_optimizer();
+}
+v1::IdxData* Idx(v1::JobDescription& job) { return job.mutable_data()->mutable_idx(); }
+
+INSTANTIATE_TEST_SUITE_P(
+    Fields, BadJobTest,
+    ::testing::Values(
+        BadCase{"NoName", [](auto& j) { j.clear_name(); }, "name: must be 1 to 63"},
+        BadCase{"LongName", [](auto& j) { j.set_name(std::string(64, 'a')); }, "name: must be"},
+        BadCase{"SlashName", [](auto& j) { j.set_name("a/b"); }, "name: must be"},
+        BadCase{"DotName", [](auto& j) { j.set_name(".."); }, "name: must be"},
+        BadCase{"NoModel", [](auto& j) { j.clear_model(); }, "model: needs one of mlp, cnn"},
+        BadCase{"ZeroWidth", [](auto& j) { j.mutable_model()->mutable_mlp()->set_hidden(1, 0); },
+                "model.mlp.hidden[1]: must be 1 to 65536, got 0"},
+        BadCase{"ManyLayers",
+                [](auto& j) {
+                  for (int i = 0; i < 70; ++i) j.mutable_model()->mutable_mlp()->add_hidden(8);
+                },
+                "model.mlp.hidden: must be a list of 0 to 64, got 72"},
+        BadCase{"CnnWithoutChannels", [](auto& j) { j.mutable_model()->mutable_cnn(); },
+                "model.cnn.channels: must be a list of 1 to 64, got 0"},
+        BadCase{"CnnWithoutHidden",
+                [](auto& j) { j.mutable_model()->mutable_cnn()->add_channels(8); },
+                "model.cnn.hidden: must be a list of exactly 1, got 0"},
+        BadCase{"NoData", [](auto& j) { j.clear_data(); }, "data: needs a source"},
+        BadCase{"NoImages", [](auto& j) { Idx(j)->clear_train_images(); },
+                "data.idx.train_images: is missing"},
+        BadCase{"OneTestFile", [](auto& j) { Idx(j)->clear_test_labels(); },
+                "data.idx.test_labels: is missing; give both"},
+        BadCase{"ControlCharacter", [](auto& j) { Idx(j)->set_train_labels("a\nb"); },
+                "data.idx.train_labels: must be text without control characters, got \"a\\nb\""},
+        BadCase{"OneClass", [](auto& j) { Idx(j)->set_classes(1); },
+                "data.idx.classes: must be 2 to 256, got 1"},
+        BadCase{"NoDeviation", [](auto& j) { Idx(j)->set_deviation(0); },
+                "data.idx.deviation: must be a finite number > 0, got 0"},
+        BadCase{"NaNMean", [](auto& j) { Idx(j)->set_mean(std::nanf("")); },
+                "data.idx.mean: must be a finite number, got nan"},
+        BadCase{"StepsAndEpochs", [](auto& j) { j.mutable_training()->set_epochs(1); },
+                "training: has both steps and epochs"},
+        BadCase{"NeitherStepsNorEpochs", [](auto& j) { j.mutable_training()->set_steps(0); },
+                "training: needs steps or epochs"},
+        BadCase{"NegativeSteps", [](auto& j) { j.mutable_training()->set_steps(-1); },
+                "training.steps: must be 0 to 2147483648, got -1"},
+        BadCase{"NaNEpochs", [](auto& j) { j.mutable_training()->set_epochs(kNaN); },
+                "training.epochs: must be a finite number >= 0, got nan"},
+        BadCase{"NoBatch", [](auto& j) { j.mutable_training()->set_global_batch(0); },
+                "training.global_batch: must be 1 to 16777216, got 0"},
+        BadCase{"NoMicroBatch", [](auto& j) { j.mutable_training()->set_micro_batch(0); },
+                "training.micro_batch: must be 1 to 256, got 0"},
+        BadCase{"UnevenBatch", [](auto& j) { j.mutable_training()->set_micro_batch(33); },
+                "training.global_batch: must be a multiple of micro_batch (33), got 256"},
+        BadCase{"NoOptimizer", [](auto& j) { Optimizer(j)->clear_sgd(); },
+                "training.optimizer: needs one of sgd, adamw"},
+        BadCase{"MomentumOne", [](auto& j) { Optimizer(j)->mutable_sgd()->set_momentum(1); },
+                "training.optimizer.sgd.momentum: must be at least 0 and less than 1, got 1"},
+        BadCase{"NesterovAlone", [](auto& j) { Optimizer(j)->mutable_sgd()->set_momentum(0); },
+                "training.optimizer.sgd.nesterov: needs a momentum"},
+        BadCase{"NaNBeta", [](auto& j) { Optimizer(j)->mutable_adamw()->set_beta2(kNaN); },
+                "training.optimizer.adamw.beta2: must be at least 0 and less than 1, got nan"},
+        BadCase{"ZeroEpsilon", [](auto& j) { Optimizer(j)->mutable_adamw()->set_epsilon(0); },
+                "training.optimizer.adamw.epsilon: must be a finite number > 0, got 0"},
+        BadCase{"NegativeDecay", [](auto& j) { Optimizer(j)->set_weight_decay(-1); },
+                "training.optimizer.weight_decay: must be a finite number >= 0, got -1"},
+        BadCase{"NaNRate", [](auto& j) { Rate(j)->set_peak(kNaN); },
+                "training.learning_rate.peak: must be a finite number > 0, got nan"},
+        BadCase{"NegativeRate", [](auto& j) { Rate(j)->set_peak(-0.1); },
+                "training.learning_rate.peak: must be a finite number > 0, got -0.1"},
+        BadCase{"InfiniteRate", [](auto& j) { Rate(j)->set_peak(kInfinity); },
+                "training.learning_rate.peak: must be a finite number > 0, got inf"},
+        BadCase{"NoRate", [](auto& j) { j.mutable_training()->clear_learning_rate(); },
+                "training.learning_rate.peak: must be a finite number > 0, got 0"},
+        BadCase{"FinalAbovePeak", [](auto& j) { Rate(j)->set_final(0.2); },
+                "training.learning_rate.final: must be at most the peak (0.1), got 0.2"},
+        BadCase{"FinalOfConstant",
+                [](auto& j) { Rate(j)->set_schedule(v1::LearningRate::CONSTANT); },
+                "training.learning_rate.final: is for the schedules"},
+        BadCase{"UnknownSchedule",
+                [](auto& j) { Rate(j)->set_schedule(static_cast<v1::LearningRate::Schedule>(9)); },
+                "training.learning_rate.schedule: must be CONSTANT, COSINE or LINEAR, got number"},
+        BadCase{"AllWarmup", [](auto& j) { Rate(j)->set_warmup_steps(500); },
+                "training.learning_rate.warmup_steps: must be less than training.steps (500)"},
+        BadCase{"NegativeClip", [](auto& j) { j.mutable_training()->set_clip_norm(-1); },
+                "training.clip_norm: must be a finite number >= 0, got -1"},
+        BadCase{"NegativeEvaluate", [](auto& j) { j.mutable_training()->set_evaluate_every(-1); },
+                "training.evaluate_every: must be 0 to"},
+        BadCase{"NoNonfinite", [](auto& j) { j.mutable_training()->set_max_nonfinite_steps(0); },
+                "training.max_nonfinite_steps: must be 1 to 1000000, got 0"},
+        BadCase{"TooManyWorkers", [](auto& j) { j.mutable_workers()->set_max(1025); },
+                "workers.max: must be 1 to 1024, got 1025"},
+        BadCase{"NegativeWorkers", [](auto& j) { j.mutable_workers()->set_min(-1); },
+                "workers.min: must be 1 to 1024, got -1"},
+        BadCase{"MinAboveStart", [](auto& j) { j.mutable_workers()->set_min(5); },
+                "workers.start: must be at least workers.min (5), got 4"},
+        BadCase{"StartAboveMax", [](auto& j) { j.mutable_workers()->set_max(3); },
+                "workers.max: must be at least workers.start (4), got 3"},
+        BadCase{"NegativeTimeout", [](auto& j) { j.mutable_workers()->set_start_timeout_ms(-1); },
+                "workers.start_timeout_ms: must be 0 to"},
+        BadCase{"ResumeFromNowhere", [](auto& j) { j.mutable_checkpoints()->clear_directory(); },
+                "checkpoints.resume: needs checkpoints.directory"},
+        BadCase{"KeepNone", [](auto& j) { j.mutable_checkpoints()->set_keep(0); },
+                "checkpoints.keep: must be 1 to 1000, got 0"},
+        BadCase{"SmallBucket", [](auto& j) { j.mutable_communication()->set_bucket_bytes(255); },
+                "communication.bucket_bytes: must be 256 to"},
+        BadCase{"UnknownAlgorithm",
+                [](auto& j) {
+                  j.mutable_communication()->set_algorithm(
+                      static_cast<v1::Communication::Algorithm>(77));
+                },
+                "communication.algorithm: must be RING, DIRECT or absent, got number 77"},
+        BadCase{"NoTimeout", [](auto& j) { j.mutable_communication()->set_timeout_ms(0); },
+                "communication.timeout_ms: must be 100 to"}),
+    [](const auto& info) { return std::string(info.param.label); });
+
+JobSpec WithEpochs(double epochs, int32_t batch, int64_t warmup = 0) {
+  JobSpec spec;
+  spec.training.epochs = epochs;
+  spec.training.global_batch = batch;
+  spec.training.micro_batch = batch;
+  spec.training.learning_rate.warmup_steps = warmup;
+  return spec;
+}
+
+TEST(ResolveSteps, RoundsUp) {
+  EXPECT_EQ(*ResolveSteps(WithEpochs(3, 256), 60'000), 704);   // 703.125
+  EXPECT_EQ(*ResolveSteps(WithEpochs(2, 100), 60'000), 1'200);
+  EXPECT_EQ(*ResolveSteps(WithEpochs(0.1, 6'000), 60'000), 1);
+  EXPECT_EQ(*ResolveSteps(WithEpochs(0.7, 6'000), 60'000), 7);
+  EXPECT_EQ(*ResolveSteps(WithEpochs(1e-9, 256), 60'000), 1);
+}
+
+TEST(ResolveSteps, GivenStepsNeedNoSamples) {
+  JobSpec spec = WithEpochs(0, 256);
+  spec.training.steps = 12;
+  EXPECT_EQ(*ResolveSteps(spec, 0), 12);
+}
+
+TEST(ResolveSteps, RefusesWhatDoesNotFit) {
+  EXPECT_THAT(std::string(ResolveSteps(WithEpochs(1, 256), 0).status().message()),
+              StartsWith("training.epochs: cannot be turned into steps"));
+  EXPECT_THAT(std::string(ResolveSteps(WithEpochs(1e6, 1), int64_t{1} << 40).status().message()),
+              StartsWith("training.epochs: 1e+06 passes"));
+  EXPECT_THAT(std::string(ResolveSteps(WithEpochs(1, 100, 10), 1'000).status().message()),
+              StartsWith("training.learning_rate.warmup_steps: must be less than the 10 steps"));
+}
+
+}  // namespace
+}  // namespace muster
