@@ -1,0 +1,54 @@
+#include "base/daemon.h"
+
+#include <malloc.h>
+#include <pthread.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <utility>
+
+namespace muster {
+namespace {
+
+// Ends the signal thread; never sent to the process as a whole.
+constexpr int kStopSignal = SIGUSR2;
+
+sigset_t Signals() {
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, SIGTERM);
+  sigaddset(&set, SIGINT);
+  sigaddset(&set, kStopSignal);
+  return set;
+}
+
+}  // namespace
+
+void KeepFreedMemory() {
+  mallopt(M_MMAP_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, 2147483647);
+}
+
+SignalThread::SignalThread(std::function<void(int)> first) : first_(std::move(first)) {
+  signal(SIGPIPE, SIG_IGN);
+  const sigset_t set = Signals();
+  pthread_sigmask(SIG_BLOCK, &set, nullptr);
+  thread_ = std::thread([this, set] {
+    bool called = false;
+    while (true) {
+      int number = 0;
+      if (sigwait(&set, &number) != 0) continue;
+      if (number == kStopSignal) return;
+      if (called) _exit(128 + number);
+      called = true;
+      first_(number);
+    }
+  });
+}
+
+SignalThread::~SignalThread() {
+  pthread_kill(thread_.native_handle(), kStopSignal);
+  thread_.join();
+}
+
+}  // namespace muster

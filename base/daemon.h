@@ -1,0 +1,38 @@
+// What every daemon's main does alike: termination signals on a thread of their own, and an allocator
+// that keeps its memory.
+#ifndef MUSTER_BASE_DAEMON_H_
+#define MUSTER_BASE_DAEMON_H_
+
+#include <functional>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+
+namespace muster {
+
+// Keeps large blocks in the process instead of returning them to the system after each use: fresh
+// pages are slow to touch. Call first in main.
+void KeepFreedMemory();
+
+// Routes SIGTERM and SIGINT to a thread, so that nothing runs inside a signal handler. The first calls
+// `first`; the second ends the process at once with 128 + the signal's number. SIGPIPE is ignored.
+//
+// Construct in main before any other thread starts: they inherit the signal mask.
+class SignalThread {
+ public:
+  // `first` is called with the signal's number, at most once.
+  explicit SignalThread(std::function<void(int signal)> first);
+  // No call begins afterwards.
+  ~SignalThread();
+  SignalThread(const SignalThread&) = delete;
+  SignalThread& operator=(const SignalThread&) = delete;
+
+ private:
+  const std::function<void(int)> first_;
+  std::thread thread_;
+};
+
+}  // namespace muster
+
+#endif  // MUSTER_BASE_DAEMON_H_

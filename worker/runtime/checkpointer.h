@@ -1,0 +1,81 @@
+// Writes a job's checkpoints in the background, on a thread of its own: Prepare from a snapshot, then,
+// once the coordinator has recorded the decision, Commit.
+//
+// At most one checkpoint is under way; one that was prepared but never approved is discarded when
+// the next begins. Thread-safe.
+#ifndef MUSTER_WORKER_RUNTIME_CHECKPOINTER_H_
+#define MUSTER_WORKER_RUNTIME_CHECKPOINTER_H_
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/synchronization/mutex.h"
+#include "absl/time/time.h"
+#include "base/control/messages.h"
+#include "worker/checkpoint/checkpoint_writer.h"
+#include "worker/runtime/job_context.h"
+#include "worker/runtime/replica.h"
+
+namespace muster {
+
+// Called on the checkpointer's thread.
+class CheckpointObserver {
+ public:
+  virtual ~CheckpointObserver() = default;
+  virtual void OnCheckpointDurable(const CheckpointReport& report) = 0;
+  virtual void OnCheckpointCommitted(const CheckpointReport& report,
+                                     absl::Span<const std::string> warnings) = 0;
+  virtual void OnCheckpointFailed(const StateTag& tag, const absl::Status& status) = 0;
+};
+
+class Checkpointer {
+ public:
+  // All must outlive the object. Requires: the job names a checkpoint directory.
+  Checkpointer(const JobContext& job, FileSystem& files, Incarnation self,
+               CheckpointObserver& observer);
+  // Finishes what is under way.
+  ~Checkpointer();
+
+  // Starts to write `snapshot`. False, and nothing happens, if another is being written just now.
+  bool Begin(std::shared_ptr<const ReplicaSnapshot> snapshot) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The coordinator approves the durable checkpoint of this tag; unknown tags are ignored.
+  void Commit(const StateTag& tag) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Waits until the checkpoint of `tag` is committed. DEADLINE_EXCEEDED, or why it failed.
+  absl::StatusOr<CheckpointReport> WaitCommitted(const StateTag& tag, absl::Time deadline)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+
+ private:
+  struct Durable {
+    StateTag tag;
+    PreparedCheckpoint prepared;
+  };
+
+  void Run() ABSL_LOCKS_EXCLUDED(mutex_);
+  void Write(const ReplicaSnapshot& snapshot) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Publish(const Durable& durable) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Fail(const StateTag& tag, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  const JobContext& job_;
+  CheckpointObserver& observer_;
+  CheckpointWriter writer_;  // the thread's
+
+  absl::Mutex mutex_;
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  bool busy_ ABSL_GUARDED_BY(mutex_) = false;
+  std::shared_ptr<const ReplicaSnapshot> to_write_ ABSL_GUARDED_BY(mutex_);
+  std::optional<StateTag> to_commit_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Durable> durable_ ABSL_GUARDED_BY(mutex_);
+  std::optional<CheckpointReport> committed_ ABSL_GUARDED_BY(mutex_);
+  std::optional<StateTag> failed_tag_ ABSL_GUARDED_BY(mutex_);
+  absl::Status failure_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace muster
+
+#endif  // MUSTER_WORKER_RUNTIME_CHECKPOINTER_H_

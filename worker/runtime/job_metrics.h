@@ -1,0 +1,65 @@
+// Where a job's measurements go: rank 0 writes TensorBoard and JSON-lines files, every worker updates
+// its Prometheus gauges. Failing to write is logged once and never stops training.
+//
+// Thread-compatible: the training thread's.
+#ifndef MUSTER_WORKER_RUNTIME_JOB_METRICS_H_
+#define MUSTER_WORKER_RUNTIME_JOB_METRICS_H_
+
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "base/file.h"
+#include "base/ids.h"
+#include "base/log.h"
+#include "base/metrics_endpoint.h"
+#include "worker/metrics/json_lines_writer.h"
+#include "worker/metrics/step_metrics.h"
+#include "worker/metrics/tensorboard_writer.h"
+
+namespace muster {
+
+// A worker's gauges, one set for the life of the process.
+class WorkerGauges {
+ public:
+  explicit WorkerGauges(MetricsEndpoint& endpoint);
+  ~WorkerGauges();
+  void Set(const StepMetrics& metrics, Rank rank);
+  void Set(const EvaluationMetrics& metrics);
+
+ private:
+  struct Impl;
+  const std::unique_ptr<Impl> impl_;
+};
+
+struct JobMetricsOptions {
+  std::string directory;  // empty: no files; they go to directory/<job>/
+  JobId job;
+  std::string host;
+  std::string instance;             // tells apart files of workers of one host
+  WorkerGauges* gauges = nullptr;   // may be null
+};
+
+class JobMetrics {
+ public:
+  JobMetrics(JobMetricsOptions options, FileSystem& files, Logger& logger);
+
+  void Record(const StepMetrics& metrics, Rank rank);
+  void Record(const EvaluationMetrics& metrics, Rank rank);
+
+ private:
+  // Opens the files when this worker first has rank 0. False if there are none.
+  bool Writing(Rank rank);
+  void Check(const absl::Status& status);
+
+  const JobMetricsOptions options_;
+  FileSystem& files_;
+  Logger& logger_;
+  bool failed_ = false;
+  std::optional<JsonLinesWriter> lines_;
+  std::optional<TensorBoardWriter> board_;
+};
+
+}  // namespace muster
+
+#endif  // MUSTER_WORKER_RUNTIME_JOB_METRICS_H_

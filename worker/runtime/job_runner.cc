@@ -1,0 +1,433 @@
+#include "worker/runtime/job_runner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "collectives/transport/tcp_transport.h"
+#include "worker/checkpoint/checkpoint_reader.h"
+
+namespace muster {
+namespace {
+
+constexpr size_t kRememberedJobs = 8;
+
+}  // namespace
+
+JobRunner::JobRunner(const JobRunnerOptions& options, CorePort& core, TcpListener& listener,
+                     Device& device, FileSystem& files, ReplicaStateSource& source, Logger& logger)
+    : options_(options),
+      core_(core),
+      listener_(listener),
+      device_(device),
+      files_(files),
+      source_(source),
+      logger_(logger),
+      thread_([this] { Run(); }) {}
+
+JobRunner::~JobRunner() {
+  StopMesh(highest_epoch_ + 1, "the worker is leaving");
+  Add({.run = [this] { DropState(); }});
+  {
+    absl::MutexLock lock(&mutex_);
+    stop_ = true;
+  }
+  thread_.join();
+}
+
+void JobRunner::SetIdentity(Incarnation self, const std::string& fleet_id) {
+  absl::MutexLock lock(&mutex_);
+  self_ = self;
+  fleet_id_ = fleet_id;
+}
+
+void JobRunner::Describe(const JobId& job, const JobSpec& spec) {
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [id, known] : described_) {
+    if (id == job) return;
+  }
+  described_.emplace_back(job, spec);
+  if (described_.size() > kRememberedJobs) described_.pop_front();
+}
+
+// ---- orders ----------------------------------------------------------------------------------
+
+void JobRunner::Quiesce(Epoch epoch, const JobId& job) {
+  StopMesh(epoch, "the view is changing");
+  Add({.run = [this, epoch, job] {
+    CloseMesh();
+    if (learning_ != nullptr) learning_->Stop();
+    // Data and model are made ready while the answers of others are on their way.
+    if (!job.empty() && !Prepare(job)) return;
+    core_.Dispatch(worker::Quiesced{epoch});
+  }});
+}
+
+void JobRunner::StartLearning(const worker::StartLearning& order) {
+  highest_epoch_ = std::max(highest_epoch_, order.epoch);
+  Add({.run = [this, order] {
+    learning_.reset();
+    if (!Prepare(order.job)) return;
+    source_.Withdraw();
+    LearnRequest request;
+    request.job = order.job;
+    request.source = order.source.incarnation;
+    request.layout_fingerprint = context_->layout().fingerprint();
+    {
+      absl::MutexLock lock(&mutex_);
+      request.fleet_id = fleet_id_;
+      request.learner = self_;
+    }
+    logger_.Info("learning", "receiving the training state from a live worker",
+                 {{"source", order.source.name}, {"address", order.source.rpc_address}});
+    LearningObserver& observer = *this;
+    learning_ = std::make_unique<Learning>(order.attempt, order.source.rpc_address, request,
+                                           *replica_, observer);
+  }});
+}
+
+void JobRunner::StopLearning() {
+  Add({.run = [this] { learning_.reset(); }});
+}
+
+void JobRunner::LearnUpTo(const worker::LearnUpTo& order) {
+  Add({.run = [this, order] {
+    if (learning_ == nullptr) return;
+    if (absl::Status status = learning_->LearnUpTo(order.tag); !status.ok()) {
+      OnLearningFailed(order.attempt, status);
+    }
+  }});
+}
+
+void JobRunner::StartFresh(const worker::StartFresh& order) {
+  highest_epoch_ = std::max(highest_epoch_, order.epoch);
+  Add({.run = [this, order] {
+    learning_.reset();
+    if (!Prepare(order.job)) return;
+    source_.Withdraw();
+    if (absl::Status status = MakeFresh(order); !status.ok()) return Fail(status);
+    core_.Dispatch(worker::StateReady{order.epoch, replica_->counters().tag});
+  }});
+}
+
+void JobRunner::RollForward(const worker::RollForward& order) {
+  highest_epoch_ = std::max(highest_epoch_, order.epoch);
+  Add({.run = [this, order] {
+    MUSTER_CHECK(replica_ != nullptr) << "roll forward without state";
+    replica_->Apply(order.record, replica_->gradients());
+    logger_.Info("rolled_forward", "applied a step that others had committed",
+                 {{"applied_step", order.record.step}});
+    core_.Dispatch(worker::StateReady{order.epoch, replica_->counters().tag});
+  }});
+}
+
+void JobRunner::ConnectMesh(const View& view) {
+  highest_epoch_ = std::max(highest_epoch_, view.epoch);
+  Add({.mesh_epoch = view.epoch, .run = [this, view] { DoConnect(view); }});
+}
+
+void JobRunner::RunSteps(const View& view, Step first_step) {
+  Add({.mesh_epoch = view.epoch, .run = [this, view, first_step] { DoRunSteps(view, first_step); }});
+}
+
+void JobRunner::DoFinalWork(Epoch epoch, const StateTag& tag) {
+  Add({.mesh_epoch = epoch, .run = [this, epoch, tag] { FinalWork(epoch, tag); }});
+}
+
+void JobRunner::WriteCheckpoint(const StateTag& tag) {
+  Add({.run = [this, tag] {
+    std::shared_ptr<Checkpointer> checkpointer;
+    {
+      absl::MutexLock lock(&mutex_);
+      checkpointer = checkpointer_;
+    }
+    if (checkpointer == nullptr || replica_ == nullptr) {
+      logger_.Warning("no_checkpoint", "the job names no checkpoint directory; its state is lost",
+                      {{"step", tag.step}});
+      return;
+    }
+    const absl::Time deadline = absl::Now() + options_.final_checkpoint_timeout;
+    while (!checkpointer->Begin(replica_->Snapshot()) && absl::Now() < deadline) {
+      absl::SleepFor(absl::Milliseconds(20));
+    }
+  }});
+}
+
+void JobRunner::CommitCheckpointFiles(const StateTag& tag) {
+  absl::MutexLock lock(&mutex_);
+  if (checkpointer_ != nullptr) checkpointer_->Commit(tag);
+}
+
+void JobRunner::SetStable(const StateTag& stable) { source_.SetStable(stable); }
+
+void JobRunner::Drop(std::function<void()> then) {
+  StopMesh(highest_epoch_ + 1, "the job has ended here");
+  Add({.run = [this, then = std::move(then)] {
+    DropState();
+    then();
+  }});
+}
+
+// ---- the thread ------------------------------------------------------------------------------
+
+void JobRunner::Add(Order order) {
+  absl::MutexLock lock(&mutex_);
+  orders_.push_back(std::move(order));
+}
+
+void JobRunner::Run() {
+  while (true) {
+    Order order;
+    {
+      absl::MutexLock lock(&mutex_);
+      const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+        return stop_ || !orders_.empty();
+      };
+      mutex_.Await(absl::Condition(&ready));
+      if (orders_.empty()) return;
+      order = std::move(orders_.front());
+      orders_.pop_front();
+    }
+    if (order.mesh_epoch.has_value() && *order.mesh_epoch < stopped_below()) continue;
+    order.run();
+  }
+}
+
+void JobRunner::StopMesh(Epoch below, const std::string& why) {
+  highest_epoch_ = std::max(highest_epoch_, below);
+  Epoch current = stopped_below();
+  while (current < below && !stopped_below_.compare_exchange_weak(current, below)) {
+  }
+  if (below > 0) listener_.CancelThrough(below - 1);
+  std::shared_ptr<Communicator> communicator;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (communicator_epoch_ < below) communicator = communicator_;
+  }
+  // Nobody is to blame, so peers that are still at work in the old view suspect nobody.
+  if (communicator != nullptr) communicator->Abort(absl::CancelledError(why));
+}
+
+void JobRunner::CloseMesh() {
+  std::shared_ptr<Communicator> communicator;
+  {
+    absl::MutexLock lock(&mutex_);
+    communicator = std::move(communicator_);
+    communicator_ = nullptr;
+  }
+  view_.reset();
+}
+
+void JobRunner::ReportMeshFailure(Epoch epoch, const absl::Status& status,
+                                  std::optional<Rank> culprit) {
+  if (epoch < stopped_below()) return;
+  core_.Dispatch(worker::MeshFailed{epoch, culprit, std::string(status.message())});
+}
+
+void JobRunner::Fail(const absl::Status& status) {
+  logger_.Error("job_failed", "the job can't go on", {{"error", status.ToString()}});
+  core_.Dispatch(worker::JobFailed{std::string(status.message())});
+}
+
+bool JobRunner::Prepare(const JobId& job) {
+  if (context_ != nullptr && context_->id() == job) return true;
+  DropState();
+  std::optional<JobSpec> described;
+  Incarnation self;
+  {
+    absl::MutexLock lock(&mutex_);
+    for (const auto& [id, known] : described_) {
+      if (id == job) described = known;
+    }
+    self = self_;
+  }
+  if (!described.has_value()) {
+    Fail(absl::FailedPreconditionError(
+        absl::StrCat("the coordinator named job ", job, " without describing it")));
+    return false;
+  }
+  const JobSpec& spec = *described;
+  absl::StatusOr<std::unique_ptr<JobContext>> context =
+      JobContext::Create(job, spec, files_, device_);
+  if (!context.ok()) {
+    Fail(context.status());
+    return false;
+  }
+  context_ = *std::move(context);
+  replica_ = std::make_unique<Replica>(context_->layout(), context_->rule(),
+                                       context_->learning_rate(), spec.training.clip_norm);
+  meter_ = std::make_unique<StepMeter>();
+  trainer_ = std::make_unique<Trainer>(*context_, *replica_, *meter_);
+  metrics_ = std::make_unique<JobMetrics>(JobMetricsOptions{.directory = options_.run_directory,
+                                                            .job = job,
+                                                            .host = options_.host,
+                                                            .instance = self.ToString(),
+                                                            .gauges = options_.gauges},
+                                          files_, logger_);
+  progress_ = Progress{};
+  if (!spec.checkpoints.directory.empty()) {
+    {
+      CheckpointObserver& observer = *this;
+      absl::MutexLock lock(&mutex_);
+      checkpointer_ = std::make_shared<Checkpointer>(*context_, files_, self, observer);
+    }
+    if (spec.checkpoints.resume) OfferCheckpoint();
+  }
+  logger_.Info("job_ready", "data and model are loaded",
+               {{"job", job},
+                {"parameters", context_->layout().parameter_count()},
+                {"samples", context_->train().size()},
+                {"steps", context_->total_steps()}});
+  return true;
+}
+
+void JobRunner::OfferCheckpoint() {
+  absl::StatusOr<FoundCheckpoint> found =
+      FindNewestCheckpoint(files_, context_->spec().checkpoints.directory, context_->layout(),
+                           context_->fingerprint());
+  if (absl::IsNotFound(found.status())) {
+    logger_.Info("no_checkpoint", "nothing to resume from; starting at step 0",
+                 {{"detail", found.status().message()}});
+    return;
+  }
+  if (!found.ok()) return Fail(found.status());
+  for (const std::string& warning : found->warnings) {
+    logger_.Warning("checkpoint_passed_over", warning);
+  }
+  const Manifest& manifest = found->checkpoint.manifest;
+  core_.Dispatch(worker::CheckpointCommitted{
+      {StateTag{manifest.progress.branch, manifest.progress.step, manifest.progress.epoch},
+       found->checkpoint.path, manifest.parameters_sha256}});
+}
+
+absl::Status JobRunner::MakeFresh(const worker::StartFresh& order) {
+  if (order.fresh.checkpoint.empty()) {
+    replica_->Initialize(context_->spec().training.seed, order.tag);
+    return absl::OkStatus();
+  }
+  MUSTER_ASSIGN_OR_RETURN(const Checkpoint checkpoint,
+                          OpenCheckpoint(files_, order.fresh.checkpoint));
+  const TrainingProgress& saved = checkpoint.manifest.progress;
+  if (saved.job_fingerprint != context_->fingerprint()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(order.fresh.checkpoint,
+                     ": belongs to another job (model, data, batch, seed or optimizer differ)"));
+  }
+  if (saved.step != order.tag.step) {
+    return absl::FailedPreconditionError(absl::StrCat(order.fresh.checkpoint, ": holds step ",
+                                                      saved.step, ", expected step ",
+                                                      order.tag.step));
+  }
+  return replica_->Fill(
+      [&](absl::Span<float> parameters,
+          absl::Span<const absl::Span<float>> slots) -> absl::StatusOr<ReplicaCounters> {
+        MUSTER_RETURN_IF_ERROR(
+            LoadParameters(files_, checkpoint, context_->layout(), parameters));
+        std::vector<OptimizerSlotDestination> destinations;
+        for (size_t i = 0; i < slots.size(); ++i) {
+          destinations.push_back({context_->rule().slot_names()[i], slots[i]});
+        }
+        MUSTER_RETURN_IF_ERROR(
+            LoadOptimizer(files_, checkpoint, context_->layout(), destinations));
+        return ReplicaCounters{.tag = order.tag,
+                               .update_count = saved.update_count,
+                               .nonfinite_in_row = saved.nonfinite_in_row,
+                               .skipped_steps = saved.step - saved.update_count};
+      });
+}
+
+void JobRunner::DoConnect(const View& view) {
+  MeshSpec spec;
+  spec.epoch = view.epoch;
+  Incarnation self;
+  {
+    absl::MutexLock lock(&mutex_);
+    self = self_;
+    spec.token = absl::StrCat(fleet_id_, "/", view.job);
+  }
+  spec.rank = view.RankOf(self);
+  MUSTER_CHECK_GE(spec.rank, 0) << "ordered to connect a view this worker is no member of";
+  for (const Member& member : view.members) {
+    spec.members.push_back({member.incarnation, member.data_address});
+  }
+  absl::StatusOr<std::unique_ptr<Transport>> transport =
+      TcpTransport::Connect(listener_, std::move(spec), absl::Now() + options_.connect_timeout);
+  if (!transport.ok()) return ReportMeshFailure(view.epoch, transport.status(), std::nullopt);
+  CommunicatorOptions options;
+  options.default_timeout = absl::Milliseconds(context_->spec().communication.timeout_ms);
+  options.on_failure = [this, epoch = view.epoch](const MeshFailure& failure) {
+    ReportMeshFailure(epoch, failure.status, failure.culprit);
+  };
+  absl::StatusOr<std::unique_ptr<Communicator>> communicator =
+      Communicator::Create(*std::move(transport), std::move(options));
+  if (!communicator.ok()) {
+    return ReportMeshFailure(view.epoch, communicator.status(), std::nullopt);
+  }
+  {
+    absl::MutexLock lock(&mutex_);
+    communicator_ = *std::move(communicator);
+    communicator_epoch_ = view.epoch;
+  }
+  view_ = view;
+  // StopMesh may have come before the communicator was there to be aborted; its order to close the mesh
+  // is queued behind this one.
+  if (view.epoch < stopped_below()) return;
+  {
+    absl::MutexLock lock(&mutex_);
+    source_.Offer(view.job, fleet_id_, self_, replica_.get());
+  }
+  core_.Dispatch(worker::MeshConnected{view.epoch});
+}
+
+void JobRunner::DropState() {
+  learning_.reset();
+  source_.Withdraw();
+  CloseMesh();
+  std::shared_ptr<Checkpointer> checkpointer;
+  {
+    absl::MutexLock lock(&mutex_);
+    checkpointer = std::move(checkpointer_);
+    checkpointer_ = nullptr;
+  }
+  checkpointer.reset();
+  metrics_.reset();
+  trainer_.reset();
+  meter_.reset();
+  replica_.reset();
+  context_.reset();
+}
+
+// ---- observers -------------------------------------------------------------------------------
+
+void JobRunner::OnCheckpointDurable(const CheckpointReport& report) {
+  core_.Dispatch(worker::CheckpointDurable{report});
+}
+
+void JobRunner::OnCheckpointCommitted(const CheckpointReport& report,
+                                      absl::Span<const std::string> warnings) {
+  for (const std::string& warning : warnings) logger_.Warning("checkpoint_retention", warning);
+  logger_.Info("checkpoint", "checkpoint is complete",
+               {{"path", report.path}, {"checkpoint_step", report.tag.step}});
+  core_.Dispatch(worker::CheckpointCommitted{report});
+}
+
+void JobRunner::OnCheckpointFailed(const StateTag& tag, const absl::Status& status) {
+  logger_.Warning("checkpoint_failed", "a checkpoint could not be written; training goes on",
+                  {{"checkpoint_step", tag.step}, {"error", status.ToString()}});
+}
+
+void JobRunner::OnLearned(uint64_t attempt, const std::optional<StateTag>& applied,
+                          const std::optional<StateTag>& learned, bool caught_up) {
+  core_.Dispatch(worker::LearnProgress{attempt, applied, learned, caught_up});
+}
+
+void JobRunner::OnLearningFailed(uint64_t attempt, const absl::Status& reason) {
+  logger_.Warning("learning_failed", "receiving the training state failed",
+                  {{"error", reason.ToString()}});
+  core_.Dispatch(worker::LearnFailed{attempt, std::string(reason.message())});
+}
+
+}  // namespace muster

@@ -1,0 +1,162 @@
+// The job's thread of a worker: carries out, one after the other, what the core orders for the job.
+//
+// Orders come from the executor thread (worker.h) and return at once; each ends with an event to the
+// core, as worker/core/events.h says. Quiesce cuts short what belongs to older epochs: it aborts the mesh and
+// skips queued orders that would communicate, but lets applies and roll-forwards come to their end.
+#ifndef MUSTER_WORKER_RUNTIME_JOB_RUNNER_H_
+#define MUSTER_WORKER_RUNTIME_JOB_RUNNER_H_
+
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/synchronization/mutex.h"
+#include "base/control/messages.h"
+#include "base/file.h"
+#include "base/job_spec.h"
+#include "base/log.h"
+#include "collectives/engine/communicator.h"
+#include "collectives/transport/tcp_listener.h"
+#include "worker/core/events.h"
+#include "worker/device/device.h"
+#include "worker/runtime/checkpointer.h"
+#include "worker/runtime/job_context.h"
+#include "worker/runtime/job_metrics.h"
+#include "worker/runtime/learning.h"
+#include "worker/runtime/replica.h"
+#include "worker/runtime/state_feed.h"
+#include "worker/runtime/step_meter.h"
+#include "worker/runtime/trainer.h"
+
+namespace muster {
+
+// The core, as the job's thread sees it. Thread-safe; may be called from any thread.
+class CorePort {
+ public:
+  virtual ~CorePort() = default;
+  // Handles the event; ContributeCommit and ApplyStep come back, other actions are carried out later.
+  struct Doors {
+    std::optional<worker::ContributeCommit> contribute;
+    std::optional<worker::ApplyStep> apply;
+  };
+  virtual Doors Dispatch(const worker::Event& event) = 0;
+};
+
+struct JobRunnerOptions {
+  std::string host;
+  std::string run_directory;         // for metrics files; empty: none
+  WorkerGauges* gauges = nullptr;    // may be null
+  absl::Duration connect_timeout = absl::Seconds(10);
+  absl::Duration final_checkpoint_timeout = absl::Seconds(60);
+};
+
+class JobRunner : private CheckpointObserver, private LearningObserver {
+ public:
+  // All references must outlive the object.
+  JobRunner(const JobRunnerOptions& options, CorePort& core, TcpListener& listener, Device& device,
+            FileSystem& files, ReplicaStateSource& source, Logger& logger);
+  // Stops everything; dispatches nothing afterwards.
+  ~JobRunner() override;
+
+  // Who this worker is from now on. Requires: no job.
+  void SetIdentity(Incarnation self, const std::string& fleet_id) ABSL_LOCKS_EXCLUDED(mutex_);
+  // What a job id stands for; called before any order that names it. The last few are remembered.
+  void Describe(const JobId& job, const JobSpec& spec) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  void Quiesce(Epoch epoch, const JobId& job);
+  void StartLearning(const worker::StartLearning& order);
+  void StopLearning();
+  void LearnUpTo(const worker::LearnUpTo& order);
+  void StartFresh(const worker::StartFresh& order);
+  void RollForward(const worker::RollForward& order);
+  void ConnectMesh(const View& view);
+  void RunSteps(const View& view, Step first_step);
+  void DoFinalWork(Epoch epoch, const StateTag& tag);
+  void WriteCheckpoint(const StateTag& tag);
+  void CommitCheckpointFiles(const StateTag& tag) ABSL_LOCKS_EXCLUDED(mutex_);
+  void SetStable(const StateTag& stable);
+  // Stops everything and drops the job; `then` runs on the job's thread when that is done.
+  void Drop(std::function<void()> then);
+
+ private:
+  class Control;
+
+  struct Order {
+    // Set for what needs the mesh of this epoch: skipped once a newer epoch is quiesced for.
+    std::optional<Epoch> mesh_epoch;
+    std::function<void()> run;
+  };
+
+  void Add(Order order) ABSL_LOCKS_EXCLUDED(mutex_);
+  void Run() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Ends everything that communicates in epochs before `below`. Does not wait for the job's thread.
+  void StopMesh(Epoch below, const std::string& why) ABSL_LOCKS_EXCLUDED(mutex_);
+  void CloseMesh() ABSL_LOCKS_EXCLUDED(mutex_);
+  void ReportMeshFailure(Epoch epoch, const absl::Status& status, std::optional<Rank> culprit);
+
+  // Makes context and replica of the job if they are not there yet. Reports JobFailed.
+  bool Prepare(const JobId& job);
+  // Tells the core of the newest complete checkpoint if the job resumes from one.
+  void OfferCheckpoint();
+  absl::Status MakeFresh(const worker::StartFresh& order);
+  void Fail(const absl::Status& status);
+  void DoConnect(const View& view);
+  void DoRunSteps(const View& view, Step first_step);
+  void FinalWork(Epoch epoch, const StateTag& tag);
+  // The directory; empty if the job wants none or this worker is not the one to write it.
+  absl::StatusOr<std::string> FinalCheckpoint(Epoch epoch, Rank rank, const StateTag& tag);
+  void DropState();
+  void PublishProgress();
+  Epoch stopped_below() const { return stopped_below_.load(std::memory_order_acquire); }
+
+  void OnCheckpointDurable(const CheckpointReport& report) override;
+  void OnCheckpointCommitted(const CheckpointReport& report,
+                             absl::Span<const std::string> warnings) override;
+  void OnCheckpointFailed(const StateTag& tag, const absl::Status& status) override;
+  void OnLearned(uint64_t attempt, const std::optional<StateTag>& applied,
+                 const std::optional<StateTag>& learned, bool caught_up) override;
+  void OnLearningFailed(uint64_t attempt, const absl::Status& reason) override;
+
+  const JobRunnerOptions options_;
+  CorePort& core_;
+  TcpListener& listener_;
+  Device& device_;
+  FileSystem& files_;
+  ReplicaStateSource& source_;
+  Logger& logger_;
+
+  // Views of smaller epochs are over. Rises only.
+  std::atomic<Epoch> stopped_below_{0};
+  // The executor thread's own.
+  Epoch highest_epoch_ = 0;
+
+  // The job's thread's own.
+  std::unique_ptr<JobContext> context_;
+  std::unique_ptr<Replica> replica_;
+  std::unique_ptr<StepMeter> meter_;
+  std::unique_ptr<Trainer> trainer_;
+  std::unique_ptr<JobMetrics> metrics_;
+  std::unique_ptr<Learning> learning_;
+  std::optional<View> view_;
+  Progress progress_;
+
+  absl::Mutex mutex_;
+  std::deque<Order> orders_ ABSL_GUARDED_BY(mutex_);
+  bool stop_ ABSL_GUARDED_BY(mutex_) = false;
+  Incarnation self_ ABSL_GUARDED_BY(mutex_);
+  std::string fleet_id_ ABSL_GUARDED_BY(mutex_);
+  std::deque<std::pair<JobId, JobSpec>> described_ ABSL_GUARDED_BY(mutex_);  // newest last
+  std::shared_ptr<Communicator> communicator_ ABSL_GUARDED_BY(mutex_);
+  Epoch communicator_epoch_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::shared_ptr<Checkpointer> checkpointer_ ABSL_GUARDED_BY(mutex_);
+  std::thread thread_;
+};
+
+}  // namespace muster
+
+#endif  // MUSTER_WORKER_RUNTIME_JOB_RUNNER_H_

@@ -1,0 +1,182 @@
+// The part of JobRunner that takes steps and does a job's final work.
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "worker/runtime/job_runner.h"
+
+namespace muster {
+namespace {
+
+// Progress goes to the core at most this often while steps are short.
+constexpr absl::Duration kProgressInterval = absl::Milliseconds(100);
+constexpr absl::Duration kStopPoll = absl::Milliseconds(50);
+
+}  // namespace
+
+// Stands between the step loop and the core during one view.
+class JobRunner::Control : public TrainingControl {
+ public:
+  Control(JobRunner& runner, const View& view, Rank rank, std::shared_ptr<Checkpointer> checkpointer)
+      : runner_(runner), view_(view), rank_(rank), checkpointer_(std::move(checkpointer)) {}
+
+  bool StopRequested() override { return view_.epoch < runner_.stopped_below(); }
+
+  std::optional<bool> OnPrepared(Step step) override {
+    const CorePort::Doors doors =
+        runner_.core_.Dispatch(worker::StepPrepared{view_.epoch, step});
+    if (!doors.contribute.has_value()) return std::nullopt;
+    return doors.contribute->pause;
+  }
+
+  bool OnRecord(const CommitRecord& record) override {
+    return runner_.core_.Dispatch(worker::RecordFormed{view_.epoch, record}).apply.has_value();
+  }
+
+  void OnApplied(const CommitRecord& record, const StateTag& tag) override {
+    runner_.logger_.SetContext(rank_, view_.epoch, tag.step);
+    const CheckpointsSpec& spec = runner_.context_->spec().checkpoints;
+    // The last step's checkpoint belongs to the final work.
+    if (rank_ == 0 && checkpointer_ != nullptr && spec.every > 0 && tag.step % spec.every == 0 &&
+        tag.step < runner_.context_->total_steps()) {
+      if (!checkpointer_->Begin(runner_.replica_->Snapshot())) {
+        runner_.logger_.Warning("checkpoint_skipped",
+                                "the one before is still being written; raise checkpoints.every",
+                                {{"checkpoint_step", tag.step}});
+      }
+    }
+    runner_.core_.Dispatch(worker::StepApplied{view_.epoch, tag});
+  }
+
+  void OnStep(const StepMetrics& metrics, int64_t, int64_t) override {
+    runner_.metrics_->Record(metrics, rank_);
+    if (metrics.update_skipped) {
+      runner_.logger_.Warning("step_skipped", "loss or gradient is not finite; no update made",
+                              {{"skipped_step", metrics.step}});
+    }
+    Progress& progress = runner_.progress_;
+    progress.step = metrics.step;
+    progress.loss = metrics.loss;
+    progress.learning_rate = metrics.learning_rate;
+    progress.gradient_norm = metrics.gradient_norm;
+    const absl::Time now = absl::Now();
+    if (now - published_at_ < kProgressInterval &&
+        metrics.step != runner_.context_->total_steps()) {
+      return;
+    }
+    published_at_ = now;
+    runner_.PublishProgress();
+  }
+
+  void OnEvaluation(const EvaluationMetrics& metrics) override {
+    runner_.metrics_->Record(metrics, rank_);
+    runner_.progress_.test_accuracy = metrics.test_accuracy;
+    runner_.progress_.test_loss = metrics.test_loss;
+    if (rank_ == 0) {
+      runner_.logger_.Info("evaluation", "evaluated on the test set",
+                           {{"test_loss", metrics.test_loss},
+                            {"test_accuracy", metrics.test_accuracy}});
+    }
+    runner_.PublishProgress();
+  }
+
+ private:
+  JobRunner& runner_;
+  const View& view_;
+  const Rank rank_;
+  const std::shared_ptr<Checkpointer> checkpointer_;
+  absl::Time published_at_ = absl::InfinitePast();
+};
+
+void JobRunner::PublishProgress() {
+  progress_.samples_per_second = meter_->samples_per_second();
+  progress_.comm_wait_share = meter_->wait_share();
+  progress_.step_ms_p50 = meter_->PercentileMs(50);
+  progress_.step_ms_p99 = meter_->PercentileMs(99);
+  progress_.skipped_steps = replica_->counters().skipped_steps;
+  core_.Dispatch(worker::ProgressMeasured{progress_});
+}
+
+void JobRunner::DoRunSteps(const View& view, Step first_step) {
+  std::shared_ptr<Communicator> communicator;
+  std::shared_ptr<Checkpointer> checkpointer;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (communicator_epoch_ != view.epoch || communicator_ == nullptr) return;
+    communicator = communicator_;
+    checkpointer = checkpointer_;
+  }
+  logger_.SetContext(communicator->rank(), view.epoch, first_step - 1);
+  logger_.Info("view_active", "taking steps",
+               {{"world_size", communicator->world_size()}, {"first_step", first_step}});
+  Control control(*this, view, communicator->rank(), std::move(checkpointer));
+  const TrainingOutcome outcome = trainer_->Run(view, *communicator, first_step, control);
+  switch (outcome.kind) {
+    case TrainingOutcome::Kind::kPaused:
+    case TrainingOutcome::Kind::kStopped: return;
+    case TrainingOutcome::Kind::kMeshFailed:
+      return ReportMeshFailure(view.epoch, outcome.status, outcome.culprit);
+    case TrainingOutcome::Kind::kJobFailed: return Fail(outcome.status);
+  }
+}
+
+void JobRunner::FinalWork(Epoch epoch, const StateTag& tag) {
+  std::shared_ptr<Communicator> communicator;
+  {
+    absl::MutexLock lock(&mutex_);
+    if (communicator_epoch_ != epoch || communicator_ == nullptr) return;
+    communicator = communicator_;
+  }
+  const Rank rank = communicator->rank();
+  if (context_->test() != nullptr) {
+    std::optional<Rank> culprit;
+    const absl::StatusOr<EvaluationMetrics> evaluation =
+        trainer_->Evaluate(*communicator, tag.step, &culprit);
+    if (!evaluation.ok()) return ReportMeshFailure(epoch, evaluation.status(), culprit);
+    metrics_->Record(*evaluation, rank);
+    progress_.test_accuracy = evaluation->test_accuracy;
+    progress_.test_loss = evaluation->test_loss;
+  }
+  FinalReport report;
+  absl::StatusOr<std::string> checkpoint = FinalCheckpoint(epoch, rank, tag);
+  if (epoch < stopped_below()) return;
+  if (!checkpoint.ok()) return Fail(checkpoint.status());
+  report.checkpoint = *checkpoint;
+  report.parameters_sha256 = ParametersSha256(context_->layout(), replica_->parameters());
+  progress_.step = tag.step;
+  PublishProgress();
+  report.progress = progress_;
+  core_.Dispatch(worker::FinalWorkDone{epoch, report});
+}
+
+absl::StatusOr<std::string> JobRunner::FinalCheckpoint(Epoch epoch, Rank rank,
+                                                       const StateTag& tag) {
+  std::shared_ptr<Checkpointer> checkpointer;
+  {
+    absl::MutexLock lock(&mutex_);
+    checkpointer = checkpointer_;
+  }
+  if (rank != 0 || checkpointer == nullptr) return std::string();
+  const absl::Time deadline = absl::Now() + options_.final_checkpoint_timeout;
+  while (!checkpointer->Begin(replica_->Snapshot())) {
+    if (epoch < stopped_below()) return absl::CancelledError("the view is changing");
+    if (absl::Now() > deadline) {
+      return absl::DeadlineExceededError(
+          absl::StrCat("writing the checkpoint before the last one to ",
+                       context_->spec().checkpoints.directory, " did not end in time"));
+    }
+    absl::SleepFor(kStopPoll);
+  }
+  while (true) {
+    const absl::Time poll = std::min(deadline, absl::Now() + kStopPoll);
+    absl::StatusOr<CheckpointReport> report = checkpointer->WaitCommitted(tag, poll);
+    if (report.ok()) return report->path;
+    if (!absl::IsDeadlineExceeded(report.status())) return report.status();
+    if (epoch < stopped_below()) return absl::CancelledError("the view is changing");
+    if (absl::Now() >= deadline) return report.status();
+  }
+}
+
+}  // namespace muster

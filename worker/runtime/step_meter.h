@@ -1,0 +1,35 @@
+// Measures steps: durations, their percentiles, and the share of time spent waiting for
+// communication. Used by the training thread; values are per worker.
+#ifndef MUSTER_WORKER_RUNTIME_STEP_METER_H_
+#define MUSTER_WORKER_RUNTIME_STEP_METER_H_
+
+#include <cstdint>
+#include <vector>
+
+#include "absl/time/time.h"
+
+namespace muster {
+
+class StepMeter {
+ public:
+  // Percentiles are over the newest kWindow steps; shares over all.
+  static constexpr size_t kWindow = 65'536;
+
+  void Record(absl::Duration step, absl::Duration waited, int64_t samples);
+
+  double PercentileMs(double percentile) const;  // percentile in [0, 100]; 0 before the first step
+  double wait_share() const;                     // 0 .. 1
+  // Over the last second of steps or so: an exponential average with a time constant of 1 s.
+  double samples_per_second() const { return samples_per_second_; }
+
+ private:
+  std::vector<float> step_ms_;  // ring once kWindow long
+  size_t next_ = 0;
+  absl::Duration total_;
+  absl::Duration waited_;
+  double samples_per_second_ = 0;
+};
+
+}  // namespace muster
+
+#endif  // MUSTER_WORKER_RUNTIME_STEP_METER_H_

@@ -1,0 +1,93 @@
+// The step loop: compute gradients, reduce them, commit, apply.
+//
+// The loop decides nothing about membership. It asks TrainingControl before it applies a step, and
+// ends when a record says pause, when the mesh fails, or when the job can't go on. One thread at a
+// time.
+#ifndef MUSTER_WORKER_RUNTIME_TRAINER_H_
+#define MUSTER_WORKER_RUNTIME_TRAINER_H_
+
+#include <optional>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/control/messages.h"
+#include "collectives/engine/communicator.h"
+#include "worker/metrics/step_metrics.h"
+#include "worker/runtime/job_context.h"
+#include "worker/runtime/replica.h"
+#include "worker/runtime/step_meter.h"
+#include "worker/sync/gradient_exchange.h"
+
+namespace muster {
+
+// What the loop asks and tells. Called on the training thread.
+class TrainingControl {
+ public:
+  virtual ~TrainingControl() = default;
+  // The loop should end before its next step: the view is being left.
+  virtual bool StopRequested() = 0;
+  // The reduced gradient of `step` is in memory. Only if a value comes back may this member go into the
+  // small all-reduce; the value is its pause flag.
+  virtual std::optional<bool> OnPrepared(Step step) = 0;
+  // The record of a step is held. Only if it returns true may the step be applied.
+  virtual bool OnRecord(const CommitRecord& record) = 0;
+  // The step is applied; the replica can be copied in this state until the call returns.
+  virtual void OnApplied(const CommitRecord& record, const StateTag& tag) = 0;
+  virtual void OnStep(const StepMetrics& metrics, int64_t correct, int64_t samples) = 0;
+  virtual void OnEvaluation(const EvaluationMetrics& metrics) = 0;
+};
+
+struct TrainingOutcome {
+  enum class Kind : uint8_t {
+    kPaused,      // a record said pause (the last step's always does)
+    kStopped,     // StopRequested, or OnPrepared or OnRecord refused
+    kMeshFailed,  // `status` and `culprit` say what broke
+    kJobFailed,   // `status` says why no worker can go on
+  };
+  Kind kind = Kind::kStopped;
+  absl::Status status;
+  std::optional<Rank> culprit;
+};
+
+class Trainer {
+ public:
+  // All must outlive the object.
+  Trainer(JobContext& job, Replica& replica, StepMeter& meter);
+
+  // Steps first, first + 1, ... of `view` until something ends it. When it returns, nothing touches
+  // the replica's gradients any more.
+  TrainingOutcome Run(const View& view, Communicator& communicator, Step first,
+                      TrainingControl& control);
+
+  // Loss and accuracy on the test set, spread over the ranks; the same numbers on each. Requires a
+  // test set.
+  absl::StatusOr<EvaluationMetrics> Evaluate(Communicator& communicator, Step step,
+                                             std::optional<Rank>* culprit);
+
+ private:
+  struct Computed {
+    double loss_sum = 0;
+    int64_t correct = 0;
+    int64_t samples = 0;
+  };
+  // Adds up this rank's micro-batches of the step and starts the reduction of each block as soon as its
+  // gradient is complete.
+  absl::StatusOr<Computed> ComputeGradients(const Communicator& communicator, Step step,
+                                            GradientExchange& exchange);
+  absl::StatusOr<EvaluationMetrics> Evaluate(const Communicator& communicator,
+                                             GradientExchange& exchange, Step step);
+  GradientExchangeOptions ExchangeOptions() const;
+  absl::Status CheckFinite(const CommitRecord& record) const;
+
+  JobContext& job_;
+  Replica& replica_;
+  StepMeter& meter_;
+  std::vector<float> inputs_;
+  std::vector<int32_t> labels_;
+};
+
+}  // namespace muster
+
+#endif  // MUSTER_WORKER_RUNTIME_TRAINER_H_

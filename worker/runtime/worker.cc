@@ -1,0 +1,241 @@
+#include "worker/runtime/worker.h"
+
+#include <thread>
+#include <utility>
+#include <variant>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/random/random.h"
+#include "absl/strings/str_cat.h"
+#include "absl/synchronization/mutex.h"
+#include "base/status_macros.h"
+#include "collectives/transport/tcp_listener.h"
+#include "worker/device/registry.h"
+#include "worker/rpc/session_client.h"
+#include "worker/rpc/worker_server.h"
+#include "worker/runtime/core_host.h"
+#include "worker/runtime/job_runner.h"
+#include "worker/runtime/state_feed.h"
+
+namespace muster {
+namespace {
+
+Incarnation DrawIncarnation() {
+  absl::BitGen random;
+  return Incarnation{absl::Uniform<uint64_t>(absl::IntervalClosed, random, 1, ~uint64_t{0})};
+}
+
+// "host:port" with another host.
+std::string WithHost(const std::string& address, const std::string& host) {
+  const size_t colon = address.rfind(':');
+  const std::string port = address.substr(colon);
+  return host.find(':') == std::string::npos ? absl::StrCat(host, port)
+                                             : absl::StrCat("[", host, "]", port);
+}
+
+JobId JobOf(const Directive& directive) {
+  if (const auto* propose = std::get_if<Propose>(&directive)) return propose->job;
+  if (const auto* activate = std::get_if<Activate>(&directive)) return activate->view.job;
+  if (const auto* learn = std::get_if<Learn>(&directive)) return learn->job;
+  if (const auto* end = std::get_if<EndJob>(&directive)) return end->job;
+  return {};
+}
+
+}  // namespace
+
+class Daemon::Impl : private SessionObserver {
+ public:
+  Impl(const DaemonOptions& options, FileSystem& files, Logger& logger)
+      : options_(options), files_(files), logger_(logger) {}
+
+  ~Impl() override {
+    if (session_ != nullptr) session_->Shutdown();
+    if (host_ != nullptr) host_->Stop();
+    if (executor_.joinable()) executor_.join();
+    runner_.reset();
+    if (server_ != nullptr) server_->Shutdown();
+  }
+
+  absl::Status Start() {
+    MUSTER_ASSIGN_OR_RETURN(device_,
+                            CreateDevice(options_.device, {.cpu = {.threads = options_.threads}}));
+    if (!options_.metrics_listen.empty()) {
+      MUSTER_ASSIGN_OR_RETURN(metrics_, MetricsEndpoint::Start(options_.metrics_listen));
+      gauges_ = std::make_unique<WorkerGauges>(*metrics_);
+    }
+    MUSTER_ASSIGN_OR_RETURN(listener_, TcpListener::Create({.bind = options_.data_bind,
+                                                            .port = options_.data_port,
+                                                            .advertise = options_.advertise}));
+    WorkerServerOptions server_options;
+    server_options.listen_address = options_.rpc_listen;
+    MUSTER_ASSIGN_OR_RETURN(server_, WorkerServer::Start(std::move(server_options), source_));
+    WorkerOptions core;
+    core.self = {.name = options_.name,
+                 .incarnation = DrawIncarnation(),
+                 .host = options_.host,
+                 .data_address = listener_->address(),
+                 .rpc_address = options_.advertise.empty()
+                                    ? server_->address()
+                                    : WithHost(server_->address(), options_.advertise),
+                 .device = options_.device};
+    core.software_version = options_.software_version;
+    host_ = std::make_unique<CoreHost>(core);
+    runner_ = std::make_unique<JobRunner>(JobRunnerOptions{.host = options_.host,
+                                                           .run_directory = options_.run_directory,
+                                                           .gauges = gauges_.get()},
+                                          *host_, *listener_, *device_, files_, source_, logger_);
+    SessionClientOptions session_options;
+    session_options.coordinator_address = options_.coordinator_address;
+    session_options.first_attach_timeout = options_.connect_timeout;
+    MUSTER_ASSIGN_OR_RETURN(
+        session_, SessionClient::Start(std::move(session_options),
+                                       [this] { return host_->MakeHello(); }, *this));
+    executor_ = std::thread([this] {
+      host_->Run([this](const worker::Action& action) {
+        std::visit([this](const auto& order) { Obey(order); }, action);
+      });
+    });
+    return absl::OkStatus();
+  }
+
+  void Drain() { host_->Dispatch(worker::DrainRequested{}); }
+
+  int Wait(std::string* reason) {
+    absl::MutexLock lock(&mutex_);
+    mutex_.Await(absl::Condition(&left_));
+    *reason = exit_reason_;
+    return exit_code_;
+  }
+
+  const std::string& data_address() const { return listener_->address(); }
+  const std::string& rpc_address() const { return server_->address(); }
+  int metrics_port() const { return metrics_ == nullptr ? 0 : metrics_->port(); }
+
+ private:
+  // ---- session's thread ----
+  void OnAttached() override {
+    detached_reason_.clear();
+    host_->Dispatch(worker::SessionAttached{});
+  }
+
+  void OnDetached(const absl::Status& reason) override {
+    if (reason.message() != detached_reason_) {
+      detached_reason_ = std::string(reason.message());
+      logger_.Warning("detached", "no session with the coordinator; trying again",
+                      {{"reason", detached_reason_}});
+    }
+    host_->Dispatch(worker::SessionDetached{});
+  }
+
+  void OnDirective(Term term, const Directive& directive,
+                   const std::optional<JobSpec>& job) override {
+    if (job.has_value()) runner_->Describe(JobOf(directive), *job);
+    if (const auto* welcome = std::get_if<Welcome>(&directive)) {
+      runner_->SetIdentity(host_->self(), welcome->fleet_id);
+      logger_.Info("joined", "joined the fleet",
+                   {{"fleet", welcome->fleet_id}, {"term", term},
+                    {"incarnation", host_->self().ToString()}});
+    }
+    host_->Dispatch(worker::DirectiveReceived{directive, term});
+  }
+
+  void OnGaveUp(const absl::Status& reason) override { Leave(1, std::string(reason.message())); }
+
+  // ---- executor's thread ----
+  void Obey(const worker::SendStatus& order) {
+    if (order.status.has_state) runner_->SetStable(order.status.stable);
+    session_->Send(host_->self(), order.status);
+  }
+  void Obey(const worker::SendSuspicion& order) {
+    logger_.Warning("suspicion", "a link of the mesh broke",
+                    {{"suspect", order.suspicion.suspect.ToString()},
+                     {"reason", order.suspicion.reason}});
+    session_->Send(host_->self(), order.suspicion);
+  }
+  void Obey(const worker::Quiesce& order) { runner_->Quiesce(order.epoch, order.job); }
+  void Obey(const worker::StartLearning& order) { runner_->StartLearning(order); }
+  void Obey(const worker::StopLearning&) { runner_->StopLearning(); }
+  void Obey(const worker::LearnUpTo& order) { runner_->LearnUpTo(order); }
+  void Obey(const worker::StartFresh& order) { runner_->StartFresh(order); }
+  void Obey(const worker::RollForward& order) { runner_->RollForward(order); }
+  // The gradient lies in the replica's one gradient buffer, which the next step overwrites.
+  void Obey(const worker::DiscardPrepared&) {}
+  void Obey(const worker::ConnectMesh& order) { runner_->ConnectMesh(order.view); }
+  void Obey(const worker::RunSteps& order) { runner_->RunSteps(order.view, order.first_step); }
+  void Obey(const worker::DoFinalWork& order) { runner_->DoFinalWork(order.epoch, order.tag); }
+  void Obey(const worker::StartDrainCheckpoint& order) { runner_->WriteCheckpoint(order.tag); }
+  void Obey(const worker::StartOrphanCheckpoint& order) { runner_->WriteCheckpoint(order.tag); }
+  void Obey(const worker::CommitCheckpointFiles& order) {
+    runner_->CommitCheckpointFiles(order.tag);
+  }
+  void Obey(const worker::BecomeIdle& order) {
+    logger_.Info("job_ended", "the job is over for this worker",
+                 {{"job", order.job}, {"outcome", Name(order.outcome)}, {"reason", order.reason}});
+    runner_->Drop([this] { logger_.SetContext(-1, 0, 0); });
+  }
+  void Obey(const worker::Rejoin& order) {
+    logger_.Warning("rejoin", "this incarnation is out of the fleet; joining as a new one",
+                    {{"reason", order.reason}});
+    runner_->Drop([this] {
+      logger_.SetContext(-1, 0, 0);
+      host_->Replace(DrawIncarnation());
+      session_->Rejoin();
+    });
+  }
+  void Obey(const worker::Exit& order) { Leave(order.code, order.reason); }
+  void Obey(const worker::Log& order) {
+    order.warning ? logger_.Warning("control", order.text) : logger_.Info("control", order.text);
+  }
+  // The host takes these itself.
+  void Obey(const worker::ContributeCommit&) {}
+  void Obey(const worker::ApplyStep&) {}
+  void Obey(const worker::SetTimer&) {}
+  void Obey(const worker::CancelTimer&) {}
+
+  void Leave(int code, std::string reason) {
+    absl::MutexLock lock(&mutex_);
+    if (left_) return;
+    left_ = true;
+    exit_code_ = code;
+    exit_reason_ = std::move(reason);
+  }
+
+  const DaemonOptions options_;
+  FileSystem& files_;
+  Logger& logger_;
+  std::string detached_reason_;  // the session thread's
+
+  std::unique_ptr<Device> device_;
+  std::unique_ptr<MetricsEndpoint> metrics_;
+  std::unique_ptr<WorkerGauges> gauges_;
+  std::unique_ptr<TcpListener> listener_;
+  ReplicaStateSource source_;
+  std::unique_ptr<WorkerServer> server_;
+  std::unique_ptr<CoreHost> host_;
+  std::unique_ptr<JobRunner> runner_;
+  std::unique_ptr<SessionClient> session_;
+  std::thread executor_;
+
+  absl::Mutex mutex_;
+  bool left_ ABSL_GUARDED_BY(mutex_) = false;
+  int exit_code_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::string exit_reason_ ABSL_GUARDED_BY(mutex_);
+};
+
+Daemon::Daemon(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+Daemon::~Daemon() = default;
+
+absl::StatusOr<std::unique_ptr<Daemon>> Daemon::Start(const DaemonOptions& options,
+                                                      FileSystem& files, Logger& logger) {
+  auto impl = std::make_unique<Impl>(options, files, logger);
+  MUSTER_RETURN_IF_ERROR(impl->Start());
+  return std::unique_ptr<Daemon>(new Daemon(std::move(impl)));
+}
+
+void Daemon::Drain() { impl_->Drain(); }
+int Daemon::Wait(std::string* reason) { return impl_->Wait(reason); }
+const std::string& Daemon::data_address() const { return impl_->data_address(); }
+const std::string& Daemon::rpc_address() const { return impl_->rpc_address(); }
+int Daemon::metrics_port() const { return impl_->metrics_port(); }
+
+}  // namespace muster

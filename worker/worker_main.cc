@@ -1,0 +1,139 @@
+// muster-worker: joins a fleet and trains what the coordinator says.
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <atomic>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "base/daemon.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "proto/rpc/address.h"
+#include "proto/rpc/grpc_log.h"
+#include "worker/runtime/worker.h"
+
+namespace muster {
+namespace {
+
+constexpr char kVersion[] = "0.1.0";
+
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
+}
+
+int Usage(const absl::Status& status) {
+  std::fprintf(stderr, "muster-worker: %s\n", std::string(status.message()).c_str());
+  return 2;
+}
+
+int Main(int argc, char** argv) {
+  KeepFreedMemory();
+  CLI::App app("Joins a Muster fleet and trains what its coordinator says.", "muster-worker");
+  DaemonOptions options;
+  options.host = HostName();
+  options.software_version = kVersion;
+  std::string listen_data = "127.0.0.1:0";
+  std::string log_format = "auto", log_level = "info", ready_file;
+  int64_t connect_timeout_ms = 30'000;
+  app.add_option("--coordinator", options.coordinator_address, "Coordinator's host:port")
+      ->default_val("127.0.0.1:7070");
+  app.add_option("--name", options.name, "Name of this worker, unique in the fleet")
+      ->default_str("<host>-<pid>");
+  app.add_option("--listen-data", listen_data,
+                 "Address or interface, and port, of the data plane (port 0: any)")
+      ->default_val(listen_data);
+  app.add_option("--listen-rpc", options.rpc_listen,
+                 "host:port of the worker's gRPC server (port 0: any)")
+      ->default_val(options.rpc_listen);
+  app.add_option("--advertise", options.advertise,
+                 "Host that other workers dial, when it is not the one bound");
+  app.add_option("--device", options.device, "Compute device")->default_val(options.device);
+  app.add_option("--threads", options.threads, "Compute threads")
+      ->default_val(options.threads)
+      ->check(CLI::Range(1, 1024));
+  app.add_option("--metrics-listen", options.metrics_listen,
+                 "host:port for Prometheus metrics (port 0: any); none by default");
+  app.add_option("--run-directory", options.run_directory,
+                 "Where rank 0 writes TensorBoard and JSON-lines metrics; none by default");
+  app.add_option("--connect-timeout-ms", connect_timeout_ms,
+                 "Give up if the coordinator can't be reached for this long at start")
+      ->default_val(connect_timeout_ms)
+      ->check(CLI::Range(int64_t{1}, int64_t{3'600'000}));
+  app.add_option("--log-format", log_format, "auto, text or json")->default_val(log_format);
+  app.add_option("--log-level", log_level, "debug, info, warning, error or off")
+      ->default_val(log_level);
+  app.add_option("--ready-file", ready_file,
+                 "Write the bound addresses here, as JSON, once the worker listens");
+  app.set_version_flag("--version", kVersion);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);
+    std::fprintf(stderr, "muster-worker: %s (see --help)\n", error.what());
+    return 2;
+  }
+  if (options.name.empty()) options.name = absl::StrCat(options.host, "-", getpid());
+  options.connect_timeout = absl::Milliseconds(connect_timeout_ms);
+  const absl::StatusOr<HostPort> data = ParseHostPort(listen_data);
+  if (!data.ok()) return Usage(Annotate(data.status(), "--listen-data"));
+  options.data_bind = data->host;
+  options.data_port = static_cast<uint16_t>(data->port);
+  const absl::StatusOr<LogFormat> format = ParseLogFormat(log_format);
+  if (!format.ok()) return Usage(format.status());
+  const absl::StatusOr<LogLevel> level = ParseLogLevel(log_level);
+  if (!level.ok()) return Usage(level.status());
+
+  // gRPC's threads may log until the process ends.
+  Logger& logger = *new Logger({.process = options.name, .level = *level, .format = *format});
+  RouteGrpcLogTo(logger);
+  // Signals may come before the daemon is there to be drained.
+  std::atomic<Daemon*> running{nullptr};
+  std::atomic<bool> asked{false};
+  SignalThread signals([&](int) {
+    asked = true;
+    logger.Info("drain", "leaving the fleet in good order; a second signal ends at once");
+    if (Daemon* daemon = running) daemon->Drain();
+  });
+  PosixFileSystem files;
+  absl::StatusOr<std::unique_ptr<Daemon>> daemon = Daemon::Start(options, files, logger);
+  if (!daemon.ok()) {
+    logger.Error("start_failed", daemon.status().message());
+    return absl::IsInvalidArgument(daemon.status()) || absl::IsNotFound(daemon.status()) ? 2 : 1;
+  }
+  running = daemon->get();
+  if (asked) (*daemon)->Drain();
+  logger.Info("listening", "worker is up",
+              {{"data", (*daemon)->data_address()},
+               {"rpc", (*daemon)->rpc_address()},
+               {"device", options.device},
+               {"threads", options.threads},
+               {"metrics_port", (*daemon)->metrics_port()}});
+  if (!ready_file.empty()) {
+    const nlohmann::json ready = {{"data_address", (*daemon)->data_address()},
+                                  {"rpc_address", (*daemon)->rpc_address()},
+                                  {"metrics_port", (*daemon)->metrics_port()}};
+    if (absl::Status status = ReplaceFileAtomically(files, ready_file, ready.dump());
+        !status.ok()) {
+      logger.Error("start_failed", status.message());
+      return 1;
+    }
+  }
+  std::string reason;
+  const int code = (*daemon)->Wait(&reason);
+  running = nullptr;
+  if (code == 0) {
+    logger.Info("left", "left the fleet", {{"reason", reason}});
+  } else {
+    logger.Error("left", reason);
+  }
+  return code;
+}
+
+}  // namespace
+}  // namespace muster
+
+int main(int argc, char** argv) { return muster::Main(argc, argv); }
