@@ -63,6 +63,14 @@ TrainingOutcome Trainer::Run(const View& view, Communicator& communicator, Step 
     contribution.squared_gradient.Add(replica_.gradients().subspan(range.offset, range.count));
     absl::StatusOr<CommitRecord> record = exchange.Commit(step, view.epoch, contribution);
     if (!record.ok()) return MeshFailed(communicator, record.status(), exchange.culprit());
+    if (record->samples != job_.plan().samples_per_step()) {
+      // Never in a sound view: a sample would be skipped or seen twice.
+      return MeshFailed(communicator,
+                        absl::InternalError(absl::StrCat(
+                            "step ", step, " covers ", record->samples, " samples instead of ",
+                            job_.plan().samples_per_step(), "; the members' views differ")),
+                        std::nullopt);
+    }
     if (!control.OnRecord(*record)) return {Kind::kStopped};
 
     replica_.Apply(*record, replica_.gradients());
