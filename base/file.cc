@@ -234,6 +234,15 @@ absl::StatusOr<std::string> ReadFile(FileSystem& files, const std::string& path,
   return contents;
 }
 
+absl::Status CreateDirectoriesDurably(FileSystem& files, const std::string& path) {
+  MUSTER_ASSIGN_OR_RETURN(const bool exists, files.Exists(path));
+  if (exists) return absl::OkStatus();
+  const std::string parent = ParentDirectory(path);
+  if (parent != path) MUSTER_RETURN_IF_ERROR(CreateDirectoriesDurably(files, parent));
+  MUSTER_RETURN_IF_ERROR(files.CreateDirectories(path));
+  return files.SyncDirectory(parent);
+}
+
 absl::Status WriteFileDurably(FileSystem& files, const std::string& path,
                               absl::string_view contents) {
   MUSTER_ASSIGN_OR_RETURN(const auto file, files.Create(path));

@@ -89,6 +89,9 @@ std::string ParentDirectory(absl::string_view path);
 // The whole file. OUT_OF_RANGE if it is larger than `max_bytes`.
 absl::StatusOr<std::string> ReadFile(FileSystem& files, const std::string& path, int64_t max_bytes);
 
+// Creates the directory and its missing parents, and makes their names durable.
+absl::Status CreateDirectoriesDurably(FileSystem& files, const std::string& path);
+
 // Writes, syncs and closes a new file. Its name is durable only after SyncDirectory.
 absl::Status WriteFileDurably(FileSystem& files, const std::string& path,
                               absl::string_view contents);

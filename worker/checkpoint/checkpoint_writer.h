@@ -59,8 +59,8 @@ class CheckpointWriter {
   // `files` must outlive the writer.
   CheckpointWriter(FileSystem& files, CheckpointWriterOptions options);
 
-  // INVALID_ARGUMENT for a job text that is not UTF-8, a slot name with '.', or a parameter and a
-  // slot that would share a name.
+  // INVALID_ARGUMENT for a job text or a name that is not UTF-8, or a slot name that is empty,
+  // repeated or has a '.'. Requires: spans as large as the layout says.
   absl::StatusOr<PreparedCheckpoint> Prepare(const TrainingState& state);
 
   // Replaces what is at the final path, if anything (an older branch, a corrupt checkpoint).

@@ -1,9 +1,7 @@
 // Writes scalars to a TensorBoard event file.
 //
-// The file is a sequence of TFRecords (little-endian 64-bit length, masked CRC-32C of the length,
-// data, masked CRC-32C of the data), each holding an Event message of
-// tensorflow/core/util/event.proto. Each call hands one whole record to the kernel before it
-// returns. Thread-compatible.
+// The file is a sequence of TFRecords, each holding an Event message (event_encoding.h). Each call
+// hands one whole record to the kernel before it returns. Thread-compatible.
 #ifndef MUSTER_WORKER_METRICS_TENSORBOARD_WRITER_H_
 #define MUSTER_WORKER_METRICS_TENSORBOARD_WRITER_H_
 
@@ -18,14 +16,10 @@
 #include "absl/types/span.h"
 #include "base/file.h"
 #include "base/ids.h"
+#include "worker/metrics/event_encoding.h"
 #include "worker/metrics/step_metrics.h"
 
 namespace muster {
-
-struct Scalar {
-  absl::string_view tag;  // "train/loss"
-  float value = 0;
-};
 
 class TensorBoardWriter {
  public:
@@ -46,7 +40,6 @@ class TensorBoardWriter {
  private:
   TensorBoardWriter(std::string path, std::unique_ptr<WritableFile> file)
       : path_(std::move(path)), file_(std::move(file)) {}
-  absl::Status WriteRecord(absl::string_view data);
 
   std::string path_;
   std::unique_ptr<WritableFile> file_;

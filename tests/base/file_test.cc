@@ -1,0 +1,114 @@
+#include "base/file.h"
+
+#include <unistd.h>
+
+#include <filesystem>
+#include <string>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/base/temporary_directory.h"
+
+namespace muster {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+class FileTest : public ::testing::Test {
+ protected:
+  std::string Path(const std::string& name) const { return directory_.Path(name); }
+
+  TemporaryDirectory directory_;
+  PosixFileSystem files_;
+};
+
+TEST_F(FileTest, WritesAppendsAndReads) {
+  ASSERT_TRUE(WriteFileDurably(files_, Path("a"), "one").ok());
+  auto file = files_.OpenToAppend(Path("a"));
+  ASSERT_TRUE(file.ok()) << file.status();
+  ASSERT_TRUE((*file)->Append(" two").ok());
+  ASSERT_TRUE((*file)->Close().ok());
+  EXPECT_EQ(ReadFile(files_, Path("a"), 100).value(), "one two");
+  ASSERT_TRUE(WriteFileDurably(files_, Path("a"), "3").ok());
+  EXPECT_EQ(ReadFile(files_, Path("a"), 100).value(), "3");
+}
+
+TEST_F(FileTest, ReadAtStopsAtTheEnd) {
+  ASSERT_TRUE(WriteFileDurably(files_, Path("a"), "0123456789").ok());
+  const auto file = files_.Open(Path("a"));
+  ASSERT_TRUE(file.ok()) << file.status();
+  EXPECT_EQ((*file)->size(), 10);
+  char buffer[8] = {};
+  EXPECT_EQ((*file)->ReadAt(3, absl::MakeSpan(buffer)).value(), 7u);
+  EXPECT_EQ(std::string(buffer, 7), "3456789");
+  EXPECT_EQ((*file)->ReadAt(10, absl::MakeSpan(buffer)).value(), 0u);
+}
+
+TEST_F(FileTest, ErrorsNameOperationPathAndReason) {
+  const absl::Status missing = files_.Open(Path("nowhere")).status();
+  EXPECT_EQ(missing.code(), absl::StatusCode::kNotFound);
+  EXPECT_THAT(std::string(missing.message()), HasSubstr("cannot open " + Path("nowhere")));
+  EXPECT_THAT(std::string(missing.message()), HasSubstr("No such file"));
+
+  EXPECT_EQ(files_.Create(Path("no/such")).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(files_.ListDirectory(Path("nowhere")).status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(files_.Open(directory_.path()).status().code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(files_.SyncDirectory(Path("nowhere")).code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(files_.Rename(Path("x"), Path("y")).code(), absl::StatusCode::kNotFound);
+  ASSERT_TRUE(WriteFileDurably(files_, Path("f"), "1234").ok());
+  EXPECT_EQ(files_.CreateDirectories(Path("f/below")).code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_EQ(ReadFile(files_, Path("f"), 3).status().code(), absl::StatusCode::kOutOfRange);
+}
+
+TEST_F(FileTest, RenameDoesNotReplaceADirectoryWithContent) {
+  ASSERT_TRUE(files_.CreateDirectories(Path("a")).ok());
+  ASSERT_TRUE(files_.CreateDirectories(Path("b/c")).ok());
+  EXPECT_EQ(files_.Rename(Path("a"), Path("b")).code(), absl::StatusCode::kAlreadyExists);
+}
+
+TEST_F(FileTest, ListsInOrderAndRemovesTrees) {
+  ASSERT_TRUE(files_.CreateDirectories(Path("d/e/f")).ok());
+  ASSERT_TRUE(files_.CreateDirectories(Path("d/e/f")).ok());
+  ASSERT_TRUE(WriteFileDurably(files_, Path("d/z"), "").ok());
+  ASSERT_TRUE(WriteFileDurably(files_, Path("d/.a"), "").ok());
+  EXPECT_THAT(files_.ListDirectory(Path("d")).value(), ElementsAre(".a", "e", "z"));
+  EXPECT_TRUE(files_.Exists(Path("d")).value());
+  ASSERT_TRUE(files_.RemoveAll(Path("d")).ok());
+  EXPECT_FALSE(files_.Exists(Path("d")).value());
+  EXPECT_TRUE(files_.RemoveAll(Path("d")).ok());
+}
+
+TEST_F(FileTest, RemoveAllDoesNotFollowLinks) {
+  ASSERT_TRUE(files_.CreateDirectories(Path("kept")).ok());
+  ASSERT_TRUE(WriteFileDurably(files_, Path("kept/file"), "x").ok());
+  ASSERT_TRUE(files_.CreateDirectories(Path("gone")).ok());
+  std::filesystem::create_directory_symlink(Path("kept"), Path("gone/link"));
+  ASSERT_TRUE(files_.RemoveAll(Path("gone")).ok());
+  EXPECT_TRUE(files_.Exists(Path("kept/file")).value());
+}
+
+TEST_F(FileTest, ReplaceLeavesOnlyTheNewContents) {
+  ASSERT_TRUE(ReplaceFileAtomically(files_, Path("r"), "old").ok());
+  ASSERT_TRUE(ReplaceFileAtomically(files_, Path("r"), "new").ok());
+  EXPECT_EQ(ReadFile(files_, Path("r"), 100).value(), "new");
+  EXPECT_THAT(files_.ListDirectory(directory_.path()).value(), ElementsAre("r"));
+}
+
+TEST_F(FileTest, AFullDiskIsResourceExhausted) {
+  auto file = files_.OpenToAppend("/dev/full");
+  if (!file.ok()) GTEST_SKIP() << file.status();
+  EXPECT_EQ((*file)->Append("x").code(), absl::StatusCode::kResourceExhausted);
+}
+
+TEST(PathTest, JoinsAndSplits) {
+  EXPECT_EQ(JoinPath("a", "b"), "a/b");
+  EXPECT_EQ(JoinPath("a/", "b"), "a/b");
+  EXPECT_EQ(JoinPath("", "b"), "b");
+  EXPECT_EQ(ParentDirectory("a/b"), "a");
+  EXPECT_EQ(ParentDirectory("b"), ".");
+  EXPECT_EQ(ParentDirectory("/b"), "/");
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,102 @@
+#include "worker/checkpoint/checkpoint_directory.h"
+
+#include <algorithm>
+#include <memory>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/strip.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "worker/checkpoint/checkpoint_reader.h"
+
+namespace muster {
+namespace {
+
+constexpr absl::string_view kTemporaryPrefix = ".tmp-";
+constexpr absl::string_view kRemovedPrefix = ".tmp-removed-";
+constexpr absl::string_view kReplacedPrefix = ".replaced-";
+
+absl::Status PutBackOrRemove(FileSystem& files, const std::string& root, absl::string_view name) {
+  const std::string final_path = JoinPath(root, absl::StripPrefix(name, kReplacedPrefix));
+  const std::string path = JoinPath(root, name);
+  MUSTER_ASSIGN_OR_RETURN(const bool taken, files.Exists(final_path));
+  if (taken) return files.RemoveAll(path);
+  MUSTER_RETURN_IF_ERROR(files.Rename(path, final_path));
+  return files.SyncDirectory(root);
+}
+
+// Sizes only: reading every byte after each checkpoint would cost more than writing it.
+bool HasFullSize(FileSystem& files, const ListedCheckpoint& checkpoint) {
+  return std::all_of(checkpoint.manifest.files.begin(), checkpoint.manifest.files.end(),
+                     [&](const CheckpointFile& expected) {
+                       const auto file = files.Open(JoinPath(checkpoint.path, expected.name));
+                       return file.ok() && (*file)->size() == expected.bytes;
+                     });
+}
+
+}  // namespace
+
+std::string CheckpointName(Step step) { return absl::StrFormat("step-%08d", step); }
+
+std::string TemporaryName(Step step, Incarnation incarnation) {
+  return absl::StrCat(kTemporaryPrefix, CheckpointName(step), "-", incarnation.ToString());
+}
+
+std::string ReplacedName(Step step) { return absl::StrCat(kReplacedPrefix, CheckpointName(step)); }
+
+std::optional<Step> StepOfCheckpointName(absl::string_view name) {
+  Step step = 0;
+  absl::string_view digits = name;
+  if (!absl::ConsumePrefix(&digits, "step-") || !absl::SimpleAtoi(digits, &step) || step < 0 ||
+      CheckpointName(step) != name) {
+    return std::nullopt;
+  }
+  return step;
+}
+
+std::optional<Step> StepOfReplacedName(absl::string_view name) {
+  if (!absl::ConsumePrefix(&name, kReplacedPrefix)) return std::nullopt;
+  return StepOfCheckpointName(name);
+}
+
+absl::Status CleanUp(FileSystem& files, const std::string& root, Incarnation incarnation) {
+  MUSTER_ASSIGN_OR_RETURN(const bool exists, files.Exists(root));
+  if (!exists) return absl::OkStatus();
+  MUSTER_ASSIGN_OR_RETURN(const std::vector<std::string> names, files.ListDirectory(root));
+  for (const std::string& name : names) {
+    if (absl::StartsWith(name, kReplacedPrefix)) {
+      MUSTER_RETURN_IF_ERROR(PutBackOrRemove(files, root, name));
+    } else if (absl::StartsWith(name, kTemporaryPrefix) &&
+               !absl::EndsWith(name, absl::StrCat("-", incarnation.ToString()))) {
+      MUSTER_RETURN_IF_ERROR(files.RemoveAll(JoinPath(root, name)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status KeepNewest(FileSystem& files, const std::string& root, int keep_last) {
+  MUSTER_CHECK(keep_last > 0) << keep_last;
+  MUSTER_ASSIGN_OR_RETURN(const std::vector<ListedCheckpoint> checkpoints,
+                          ListCheckpoints(files, root, nullptr));
+  int kept = 0;
+  for (const ListedCheckpoint& checkpoint : checkpoints) {
+    if (!HasFullSize(files, checkpoint)) continue;
+    if (kept < keep_last) {
+      ++kept;
+      continue;
+    }
+    // Renamed first: a checkpoint that is half removed must not bear a checkpoint's name.
+    const std::string removed = JoinPath(
+        root, absl::StrCat(kRemovedPrefix, CheckpointName(checkpoint.manifest.progress.step)));
+    MUSTER_RETURN_IF_ERROR(files.RemoveAll(removed));
+    MUSTER_RETURN_IF_ERROR(files.Rename(checkpoint.path, removed));
+    MUSTER_RETURN_IF_ERROR(files.RemoveAll(removed));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace muster

@@ -1,0 +1,40 @@
+// The names under a checkpoint root, and what is tidied there. Internal to this folder.
+//
+//   step-00000100                       a complete checkpoint
+//   .tmp-step-00000100-<incarnation>    being written, or left by a writer that died
+//   .tmp-removed-step-00000100          being removed
+//   .replaced-step-00000100             set aside while another takes its name
+#ifndef MUSTER_WORKER_CHECKPOINT_CHECKPOINT_DIRECTORY_H_
+#define MUSTER_WORKER_CHECKPOINT_CHECKPOINT_DIRECTORY_H_
+
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "base/file.h"
+#include "base/ids.h"
+
+namespace muster {
+
+inline constexpr absl::string_view kManifestName = "manifest.json";
+
+std::string CheckpointName(Step step);
+std::string TemporaryName(Step step, Incarnation incarnation);
+std::string ReplacedName(Step step);
+
+// nullopt for any other name.
+std::optional<Step> StepOfCheckpointName(absl::string_view name);
+std::optional<Step> StepOfReplacedName(absl::string_view name);
+
+// Removes what writers other than `incarnation` left unfinished, and puts a checkpoint that was set
+// aside back to its place if nothing took it. A root that does not exist is fine.
+absl::Status CleanUp(FileSystem& files, const std::string& root, Incarnation incarnation);
+
+// Removes all but the `keep_last` newest checkpoints whose files are there in full size. Those that
+// are not are neither counted nor removed. Requires: keep_last > 0.
+absl::Status KeepNewest(FileSystem& files, const std::string& root, int keep_last);
+
+}  // namespace muster
+
+#endif  // MUSTER_WORKER_CHECKPOINT_CHECKPOINT_DIRECTORY_H_

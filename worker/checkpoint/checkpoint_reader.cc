@@ -1,0 +1,216 @@
+#include "worker/checkpoint/checkpoint_reader.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "base/check.h"
+#include "base/sha256.h"
+#include "base/status_macros.h"
+#include "worker/checkpoint/checkpoint_directory.h"
+#include "worker/checkpoint/safetensors.h"
+
+namespace muster {
+namespace {
+
+constexpr int64_t kMaxManifestBytes = int64_t{64} << 20;
+constexpr size_t kReadBytes = size_t{1} << 20;
+
+// Whether an error says that the bytes on disk are wrong, rather than that this process may not or
+// cannot read them at present.
+bool IsTorn(const absl::Status& status) {
+  return absl::IsDataLoss(status) || absl::IsNotFound(status) || absl::IsOutOfRange(status) ||
+         absl::IsInvalidArgument(status) || absl::IsUnavailable(status);
+}
+
+absl::StatusOr<Manifest> ReadManifest(FileSystem& files, const std::string& checkpoint_path) {
+  const std::string path = JoinPath(checkpoint_path, kManifestName);
+  MUSTER_ASSIGN_OR_RETURN(const std::string text, ReadFile(files, path, kMaxManifestBytes));
+  return ParseManifest(text, path);
+}
+
+absl::Status VerifyFile(FileSystem& files, const std::string& path,
+                        const CheckpointFile& expected) {
+  MUSTER_ASSIGN_OR_RETURN(const std::unique_ptr<ReadableFile> file, files.Open(path));
+  if (file->size() != expected.bytes) {
+    return absl::DataLossError(absl::StrCat(path, ": expected ", expected.bytes,
+                                            " bytes as the manifest says, got ", file->size()));
+  }
+  Sha256 hash;
+  std::vector<char> buffer(kReadBytes);
+  for (int64_t offset = 0; offset < expected.bytes;) {
+    MUSTER_ASSIGN_OR_RETURN(const size_t count, file->ReadAt(offset, absl::MakeSpan(buffer)));
+    if (count == 0) return absl::DataLossError(absl::StrCat(path, ": shrank while it was read"));
+    hash.Update(absl::string_view(buffer.data(), count));
+    offset += static_cast<int64_t>(count);
+  }
+  const std::string digest = hash.HexDigest();
+  if (digest != expected.sha256) {
+    return absl::DataLossError(absl::StrCat(path, ": corrupt: expected SHA-256 ", expected.sha256,
+                                            " as the manifest says, got ", digest));
+  }
+  return absl::OkStatus();
+}
+
+// A tensor that must be in the checkpoint, and where it goes.
+struct Target {
+  const Tensor* tensor;
+  float* destination;  // of the tensor's first element; null while only checking
+};
+
+// Finds every target, by name, in the files of `kind`, and nothing but targets. Reads those that
+// have a destination.
+absl::Status Match(FileSystem& files, const Checkpoint& checkpoint, CheckpointFileKind kind,
+                   std::map<std::string, Target> targets) {
+  for (const CheckpointFile& file : checkpoint.manifest.files) {
+    if (file.kind != kind) continue;
+    MUSTER_ASSIGN_OR_RETURN(const SafetensorsReader reader,
+                            SafetensorsReader::Open(files, JoinPath(checkpoint.path, file.name)));
+    for (const auto& [name, found] : reader.tensors()) {
+      const auto target = targets.find(name);
+      if (target == targets.end()) {
+        return absl::FailedPreconditionError(
+            absl::StrCat(reader.path(), ": tensor \"", name,
+                         "\" is not one that the job expects, or comes twice"));
+      }
+      const Tensor& tensor = *target->second.tensor;
+      if (found.dtype != DType::kF32 || found.shape != tensor.spec.shape) {
+        return absl::FailedPreconditionError(absl::StrCat(
+            reader.path(), ": tensor \"", name, "\": expected f32 of shape (",
+            absl::StrJoin(tensor.spec.shape, ", "), "), got ", std::string(Name(found.dtype)),
+            " of shape (", absl::StrJoin(found.shape, ", "), ")"));
+      }
+      if (target->second.destination != nullptr) {
+        MUSTER_RETURN_IF_ERROR(
+            reader.Read(found, absl::MakeSpan(reinterpret_cast<char*>(target->second.destination),
+                                              static_cast<size_t>(tensor.count) * sizeof(float))));
+      }
+      targets.erase(target);
+    }
+  }
+  if (!targets.empty()) {
+    return absl::FailedPreconditionError(absl::StrCat(checkpoint.path, ": tensor \"",
+                                                      targets.begin()->first, "\" is missing (",
+                                                      targets.size(), " missing in all)"));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CheckBelongs(FileSystem& files, const Checkpoint& checkpoint, const Layout& layout,
+                          std::optional<uint64_t> job_fingerprint) {
+  const uint64_t found = checkpoint.manifest.progress.job_fingerprint;
+  if (job_fingerprint.has_value() && found != *job_fingerprint) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "%s is a checkpoint of another job: expected job fingerprint %016x, got %016x; give this "
+        "job a checkpoint directory of its own, or the job description it was started with",
+        checkpoint.path, *job_fingerprint, found));
+  }
+  std::map<std::string, Target> targets;
+  for (const Tensor& tensor : layout.tensors()) targets[tensor.spec.name] = {&tensor, nullptr};
+  return Match(files, checkpoint, CheckpointFileKind::kParameters, std::move(targets));
+}
+
+}  // namespace
+
+absl::StatusOr<Checkpoint> OpenCheckpoint(FileSystem& files, const std::string& path) {
+  MUSTER_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(files, path));
+  for (const CheckpointFile& file : manifest.files) {
+    MUSTER_RETURN_IF_ERROR(VerifyFile(files, JoinPath(path, file.name), file));
+  }
+  return Checkpoint{path, std::move(manifest)};
+}
+
+absl::StatusOr<std::vector<ListedCheckpoint>> ListCheckpoints(FileSystem& files,
+                                                              const std::string& root,
+                                                              std::vector<std::string>* warnings) {
+  const auto warn = [&](const std::string& path, absl::string_view reason) {
+    if (warnings != nullptr) {
+      warnings->push_back(absl::StrCat("checkpoint ", path, " is passed over: ", reason));
+    }
+  };
+  std::vector<ListedCheckpoint> checkpoints;
+  MUSTER_ASSIGN_OR_RETURN(const bool exists, files.Exists(root));
+  if (!exists) return checkpoints;
+  MUSTER_ASSIGN_OR_RETURN(const std::vector<std::string> names, files.ListDirectory(root));
+  for (const std::string& name : names) {
+    std::optional<Step> step = StepOfCheckpointName(name);
+    if (!step.has_value()) {
+      // Set aside by a writer that died before it put another in its place.
+      step = StepOfReplacedName(name);
+      if (step.has_value() &&
+          std::binary_search(names.begin(), names.end(), CheckpointName(*step))) {
+        continue;
+      }
+    }
+    if (!step.has_value()) continue;
+    const std::string path = JoinPath(root, name);
+    absl::StatusOr<Manifest> manifest = ReadManifest(files, path);
+    if (!manifest.ok()) {
+      if (!IsTorn(manifest.status())) return manifest.status();
+      warn(path, manifest.status().message());
+    } else if (manifest->progress.step != *step) {
+      warn(path, absl::StrCat("its manifest is of step ", manifest->progress.step));
+    } else {
+      checkpoints.push_back({path, *std::move(manifest)});
+    }
+  }
+  std::sort(checkpoints.begin(), checkpoints.end(), [](const auto& a, const auto& b) {
+    const TrainingProgress& left = a.manifest.progress;
+    const TrainingProgress& right = b.manifest.progress;
+    return std::pair(left.branch, left.step) > std::pair(right.branch, right.step);
+  });
+  return checkpoints;
+}
+
+absl::StatusOr<FoundCheckpoint> FindNewestCheckpoint(FileSystem& files, const std::string& root,
+                                                     const Layout& layout,
+                                                     std::optional<uint64_t> job_fingerprint) {
+  std::vector<std::string> warnings;
+  MUSTER_ASSIGN_OR_RETURN(const std::vector<ListedCheckpoint> listed,
+                          ListCheckpoints(files, root, &warnings));
+  for (const ListedCheckpoint& candidate : listed) {
+    absl::StatusOr<Checkpoint> checkpoint = OpenCheckpoint(files, candidate.path);
+    if (!checkpoint.ok()) {
+      if (!IsTorn(checkpoint.status())) return checkpoint.status();
+      warnings.push_back(absl::StrCat("checkpoint ", candidate.path,
+                                      " is passed over: ", checkpoint.status().message()));
+      continue;
+    }
+    MUSTER_RETURN_IF_ERROR(CheckBelongs(files, *checkpoint, layout, job_fingerprint));
+    return FoundCheckpoint{*std::move(checkpoint), std::move(warnings)};
+  }
+  return absl::NotFoundError(absl::StrCat("no complete checkpoint in ", root,
+                                          warnings.empty() ? "" : ": ",
+                                          absl::StrJoin(warnings, "; ")));
+}
+
+absl::Status LoadParameters(FileSystem& files, const Checkpoint& checkpoint, const Layout& layout,
+                            absl::Span<float> parameters) {
+  MUSTER_CHECK_EQ(static_cast<int64_t>(parameters.size()), layout.padded_count());
+  std::fill(parameters.begin(), parameters.end(), 0.0f);
+  std::map<std::string, Target> targets;
+  for (const Tensor& tensor : layout.tensors()) {
+    targets[tensor.spec.name] = {&tensor, parameters.data() + tensor.offset};
+  }
+  return Match(files, checkpoint, CheckpointFileKind::kParameters, std::move(targets));
+}
+
+absl::Status LoadOptimizer(FileSystem& files, const Checkpoint& checkpoint, const Layout& layout,
+                           absl::Span<const OptimizerSlotDestination> slots) {
+  std::map<std::string, Target> targets;
+  for (const OptimizerSlotDestination& slot : slots) {
+    MUSTER_CHECK_EQ(static_cast<int64_t>(slot.values.size()), layout.padded_count());
+    std::fill(slot.values.begin(), slot.values.end(), 0.0f);
+    for (const Tensor& tensor : layout.tensors()) {
+      targets[absl::StrCat(tensor.spec.name, ".", slot.name)] = {
+          &tensor, slot.values.data() + tensor.offset};
+    }
+  }
+  return Match(files, checkpoint, CheckpointFileKind::kOptimizer, std::move(targets));
+}
+
+}  // namespace muster

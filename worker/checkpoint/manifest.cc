@@ -1,0 +1,153 @@
+#include "worker/checkpoint/manifest.h"
+
+#include <set>
+#include <utility>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/sha256.h"
+#include "base/status_macros.h"
+#include "worker/checkpoint/json.h"
+
+namespace muster {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr int kIndent = 2;
+
+const char* KindName(CheckpointFileKind kind) {
+  switch (kind) {
+    case CheckpointFileKind::kParameters:
+      return "parameters";
+    case CheckpointFileKind::kOptimizer:
+      return "optimizer";
+    case CheckpointFileKind::kIndex:
+      return "index";
+  }
+  return "";
+}
+
+std::string Hex(uint64_t value) { return absl::StrFormat("%016x", value); }
+
+// The bytes that "checksum" is over: any change of them, other than of white space, changes the
+// parsed value and so this text.
+absl::StatusOr<std::string> ChecksumOf(const Json& body, absl::string_view what) {
+  MUSTER_ASSIGN_OR_RETURN(const std::string text, SerializeJson(body, what));
+  return Sha256Hex(text);
+}
+
+absl::StatusOr<uint64_t> ParseFingerprint(const Json& root, const std::string& key,
+                                          const std::string& path) {
+  MUSTER_ASSIGN_OR_RETURN(const std::string text, JsonString(root, key, path));
+  uint64_t value = 0;
+  if (text.size() != 16 || !absl::SimpleHexAtoi(text, &value)) {
+    return absl::DataLossError(absl::StrCat(
+        path, ": member \"", key, "\": expected 16 hexadecimal digits, got \"", text, "\""));
+  }
+  return value;
+}
+
+absl::StatusOr<CheckpointFile> ParseFile(const Json& entry, const std::string& path) {
+  const std::string what = absl::StrCat(path, ": entry of \"files\"");
+  CheckpointFile file;
+  MUSTER_ASSIGN_OR_RETURN(file.name, JsonString(entry, "name", what));
+  // The name is joined to a directory: it must not lead out of it.
+  if (file.name.empty() || file.name == "." || file.name == ".." ||
+      file.name.find('/') != std::string::npos || file.name.find('\0') != std::string::npos) {
+    return absl::DataLossError(absl::StrCat(
+        what, ": expected the name of a file in this directory, got \"", file.name, "\""));
+  }
+  MUSTER_ASSIGN_OR_RETURN(const std::string kind, JsonString(entry, "kind", what));
+  bool known = false;
+  for (const CheckpointFileKind candidate :
+       {CheckpointFileKind::kParameters, CheckpointFileKind::kOptimizer,
+        CheckpointFileKind::kIndex}) {
+    if (kind == KindName(candidate)) {
+      file.kind = candidate;
+      known = true;
+    }
+  }
+  if (!known) return absl::DataLossError(absl::StrCat(what, ": unknown kind \"", kind, "\""));
+  MUSTER_ASSIGN_OR_RETURN(file.bytes, JsonInt64(entry, "bytes", what));
+  MUSTER_ASSIGN_OR_RETURN(file.sha256, JsonString(entry, "sha256", what));
+  return file;
+}
+
+}  // namespace
+
+absl::StatusOr<std::string> SerializeManifest(const Manifest& manifest) {
+  constexpr absl::string_view kWhat = "checkpoint manifest";
+  const TrainingProgress& progress = manifest.progress;
+  Json root = {
+      {"format", Manifest::kFormatVersion},
+      {"step", progress.step},
+      {"branch", progress.branch},
+      {"epoch", progress.epoch},
+      {"update_count", progress.update_count},
+      {"nonfinite_in_row", progress.nonfinite_in_row},
+      {"seed", progress.seed},
+      {"job", progress.job},
+      {"job_fingerprint", Hex(progress.job_fingerprint)},
+      {"layout_fingerprint", Hex(manifest.layout_fingerprint)},
+      {"parameters_sha256", manifest.parameters_sha256},
+      {"files", Json::array()},
+  };
+  for (const CheckpointFile& file : manifest.files) {
+    root["files"].push_back({{"name", file.name},
+                             {"kind", KindName(file.kind)},
+                             {"bytes", file.bytes},
+                             {"sha256", file.sha256}});
+  }
+  MUSTER_ASSIGN_OR_RETURN(root["checksum"], ChecksumOf(root, kWhat));
+  MUSTER_ASSIGN_OR_RETURN(const std::string text, SerializeJson(root, kWhat, kIndent));
+  return text + "\n";
+}
+
+absl::StatusOr<Manifest> ParseManifest(absl::string_view text, const std::string& path) {
+  MUSTER_ASSIGN_OR_RETURN(Json root, ParseJson(text, path));
+  MUSTER_ASSIGN_OR_RETURN(const std::string checksum, JsonString(root, "checksum", path));
+  root.erase("checksum");
+  MUSTER_ASSIGN_OR_RETURN(const std::string computed, ChecksumOf(root, path));
+  if (checksum != computed) {
+    return absl::DataLossError(absl::StrCat(path, ": the manifest is corrupt: it states checksum ",
+                                            checksum, ", its contents have ", computed));
+  }
+  MUSTER_ASSIGN_OR_RETURN(const int64_t format, JsonInt64(root, "format", path));
+  if (format != Manifest::kFormatVersion) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(path, ": checkpoint format ", format, ", this program reads format ",
+                     Manifest::kFormatVersion, "; use the version of Muster that wrote it"));
+  }
+  Manifest manifest;
+  TrainingProgress& progress = manifest.progress;
+  MUSTER_ASSIGN_OR_RETURN(progress.step, JsonInt64(root, "step", path));
+  MUSTER_ASSIGN_OR_RETURN(progress.branch, JsonUint64(root, "branch", path));
+  MUSTER_ASSIGN_OR_RETURN(progress.epoch, JsonUint64(root, "epoch", path));
+  MUSTER_ASSIGN_OR_RETURN(progress.update_count, JsonInt64(root, "update_count", path));
+  MUSTER_ASSIGN_OR_RETURN(progress.nonfinite_in_row, JsonInt64(root, "nonfinite_in_row", path));
+  MUSTER_ASSIGN_OR_RETURN(progress.seed, JsonUint64(root, "seed", path));
+  MUSTER_ASSIGN_OR_RETURN(progress.job, JsonString(root, "job", path));
+  MUSTER_ASSIGN_OR_RETURN(progress.job_fingerprint,
+                          ParseFingerprint(root, "job_fingerprint", path));
+  MUSTER_ASSIGN_OR_RETURN(manifest.layout_fingerprint,
+                          ParseFingerprint(root, "layout_fingerprint", path));
+  MUSTER_ASSIGN_OR_RETURN(manifest.parameters_sha256, JsonString(root, "parameters_sha256", path));
+  const auto files = root.find("files");
+  if (files == root.end() || !files->is_array()) {
+    return absl::DataLossError(absl::StrCat(path, ": expected an array \"files\""));
+  }
+  std::set<std::string> names;
+  for (const Json& entry : *files) {
+    MUSTER_ASSIGN_OR_RETURN(CheckpointFile file, ParseFile(entry, path));
+    if (!names.insert(file.name).second) {
+      return absl::DataLossError(absl::StrCat(path, ": file \"", file.name, "\" is repeated"));
+    }
+    manifest.files.push_back(std::move(file));
+  }
+  return manifest;
+}
+
+}  // namespace muster
