@@ -1,0 +1,220 @@
+#include "client/output/job_text.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "google/protobuf/util/time_util.h"
+
+namespace muster {
+namespace {
+
+constexpr int kBarWidth = 20;
+
+std::string LowerWithout(std::string name, absl::string_view prefix) {
+  if (absl::StartsWith(name, prefix)) name.erase(0, prefix.size());
+  return absl::AsciiStrToLower(name);
+}
+
+std::string Count(int64_t count, absl::string_view noun) {
+  return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
+}
+
+std::string StepText(const v1::Job& job) {
+  const int64_t step = job.progress().step();
+  return job.total_steps() > 0 ? absl::StrCat("step ", step, "/", job.total_steps())
+                               : absl::StrCat("step ", step);
+}
+
+bool HasProgress(const v1::Job& job) { return job.has_progress() && job.progress().step() > 0; }
+
+// Seconds until the last step at the present pace; negative if unknown.
+double SecondsLeft(const v1::Job& job) {
+  const double pace = job.progress().samples_per_second();
+  if (job.total_steps() <= 0 || pace <= 0) return -1;
+  const double samples = static_cast<double>(job.total_steps() - job.progress().step()) *
+                         job.description().training().global_batch();
+  return std::max(0.0, samples / pace);
+}
+
+// What there is to say of the training, most important first.
+std::vector<std::string> Facts(const v1::Job& job) {
+  const v1::Progress& progress = job.progress();
+  std::vector<std::string> facts = {StepText(job), absl::StrFormat("loss %.4f", progress.loss())};
+  if (progress.samples_per_second() > 0) {
+    facts.push_back(absl::StrCat(ShortNumber(progress.samples_per_second()), " samples/s"));
+  }
+  const double left = SecondsLeft(job);
+  if (left >= 0) facts.push_back(absl::StrCat("ETA ", ShortDuration(left)));
+  facts.push_back(Count(job.view().members_size(), "worker"));
+  if (progress.test_accuracy() >= 0) {
+    facts.push_back(absl::StrFormat("accuracy %.4f", progress.test_accuracy()));
+  }
+  if (progress.skipped_steps() > 0) {
+    facts.push_back(Count(progress.skipped_steps(), "skipped step"));
+  }
+  facts.push_back(SyncPathText(job));
+  return facts;
+}
+
+std::string StateAndReason(const v1::Job& job) {
+  return job.reason().empty() ? Name(job.state()) : absl::StrCat(Name(job.state()), ": ", job.reason());
+}
+
+std::string TimeText(bool is_set, const google::protobuf::Timestamp& time) {
+  return is_set ? google::protobuf::util::TimeUtil::ToString(time) : "-";
+}
+
+}  // namespace
+
+std::string Name(v1::JobState state) {
+  return LowerWithout(v1::JobState_Name(state), "JOB_STATE_");
+}
+std::string Name(v1::ViewChangeCause cause) {
+  return LowerWithout(v1::ViewChangeCause_Name(cause), "VIEW_CHANGE_CAUSE_");
+}
+std::string Name(v1::WorkerPhase phase) {
+  return LowerWithout(v1::WorkerPhase_Name(phase), "WORKER_PHASE_");
+}
+
+std::string SyncPathText(const v1::Job& job) {
+  switch (job.description().communication().algorithm()) {
+    case v1::Communication::RING: return "all-reduce (ring)";
+    case v1::Communication::DIRECT: return "all-reduce (direct)";
+    default: return "all-reduce";
+  }
+}
+
+std::string ShortNumber(double value) {
+  if (value >= 999'950) return absl::StrFormat("%.1fM", value / 1e6);
+  if (value >= 999.5) return absl::StrFormat("%.1fk", value / 1e3);
+  return absl::StrFormat("%.0f", value);
+}
+
+std::string ShortDuration(double seconds) {
+  // Nothing a person would wait for; also keeps the conversion defined.
+  const int64_t total = static_cast<int64_t>(std::min(std::round(seconds), 3.6e8));
+  if (total < 60) return absl::StrFormat("%ds", total);
+  if (total < 3600) return absl::StrFormat("%dm%02ds", total / 60, total % 60);
+  return absl::StrFormat("%dh%02dm", total / 3600, total / 60 % 60);
+}
+
+std::string ProgressBar(const v1::Job& job, int columns) {
+  if (job.state() != v1::JOB_STATE_RUNNING || !HasProgress(job)) {
+    return absl::StrCat(job.description().name(), " ", StateAndReason(job));
+  }
+  std::string line;
+  if (job.total_steps() > 0) {
+    const double done = std::clamp(
+        static_cast<double>(job.progress().step()) / static_cast<double>(job.total_steps()), 0.0, 1.0);
+    const int filled = static_cast<int>(done * kBarWidth);
+    std::string bar(static_cast<size_t>(filled), '=');
+    if (filled < kBarWidth) bar += '>';
+    bar.resize(kBarWidth, ' ');
+    line = absl::StrFormat("[%s] %3d%%", bar, static_cast<int>(done * 100));
+  }
+  for (const std::string& fact : Facts(job)) {
+    if (line.size() + 2 + fact.size() >= static_cast<size_t>(columns)) break;
+    absl::StrAppend(&line, line.empty() ? "" : "  ", fact);
+  }
+  return line;
+}
+
+std::string ProgressLine(const v1::Job& job) {
+  const std::string head = absl::StrCat(job.description().name(), " ", StateAndReason(job));
+  if (!HasProgress(job)) return head;
+  return absl::StrCat(head, ", ", absl::StrJoin(Facts(job), ", "));
+}
+
+std::string ViewChangeText(const v1::ViewChange& change) {
+  std::string who;
+  if (change.workers_size() > 0) who = absl::StrCat(" of ", absl::StrJoin(change.workers(), ", "));
+  std::string text = absl::StrCat("epoch ", change.epoch(), ": ", Name(change.cause()), who, "; ",
+                                  Count(change.world_size(), "worker"));
+  if (change.duration_ms() > 0) {
+    absl::StrAppendFormat(&text, ", first step after %.0f ms", change.duration_ms());
+  }
+  return text;
+}
+
+std::string FormatTable(const std::vector<std::vector<std::string>>& rows) {
+  std::vector<size_t> widths;
+  for (const auto& row : rows) {
+    widths.resize(std::max(widths.size(), row.size()));
+    for (size_t i = 0; i < row.size(); ++i) widths[i] = std::max(widths[i], row[i].size());
+  }
+  std::string text;
+  for (const auto& row : rows) {
+    std::string line;
+    for (size_t i = 0; i < row.size(); ++i) {
+      line += row[i];
+      if (i + 1 < row.size()) line.append(widths[i] - row[i].size() + 2, ' ');
+    }
+    absl::StrAppend(&text, line, "\n");
+  }
+  return text;
+}
+
+std::string JobDetails(const v1::Job& job) {
+  std::vector<std::vector<std::string>> rows = {
+      {"job", job.id()},
+      {"name", job.description().name()},
+      {"state", StateAndReason(job)},
+      {"submitted", TimeText(job.has_submitted_at(), job.submitted_at())},
+  };
+  if (job.has_ended_at()) rows.push_back({"ended", TimeText(true, job.ended_at())});
+  if (HasProgress(job)) rows.push_back({"progress", absl::StrJoin(Facts(job), ", ")});
+  if (HasProgress(job)) {
+    rows.push_back({"step time", absl::StrFormat("p50 %.1f ms, p99 %.1f ms, %.0f%% waiting for communication",
+                                                 job.progress().step_ms_p50(), job.progress().step_ms_p99(),
+                                                 100 * job.progress().comm_wait_share())});
+  }
+  if (job.view().members_size() > 0) {
+    std::vector<std::string> names;
+    for (const v1::Member& member : job.view().members()) names.push_back(member.name());
+    rows.push_back({"view", absl::StrCat("epoch ", job.view().epoch(), ": ", absl::StrJoin(names, ", "))});
+  }
+  if (job.has_final_report()) {
+    const v1::FinalReport& report = job.final_report();
+    rows.push_back({"checkpoint", report.checkpoint().empty() ? "-" : report.checkpoint()});
+    rows.push_back({"parameters", absl::StrCat("sha256 ", report.parameters_sha256())});
+  }
+  for (const v1::ViewChange& change : job.view_changes()) {
+    rows.push_back({"view change", ViewChangeText(change)});
+  }
+  return FormatTable(rows);
+}
+
+std::string JobTable(const std::vector<v1::Job>& jobs) {
+  if (jobs.empty()) return "no jobs\n";
+  std::vector<std::vector<std::string>> rows = {{"JOB", "NAME", "STATE", "STEP", "LOSS", "WORKERS", "SUBMITTED"}};
+  for (const v1::Job& job : jobs) {
+    rows.push_back({job.id(), job.description().name(), Name(job.state()),
+                    absl::StrCat(job.progress().step(), "/", job.total_steps()),
+                    HasProgress(job) ? absl::StrFormat("%.4f", job.progress().loss()) : "-",
+                    absl::StrCat(job.view().members_size()),
+                    TimeText(job.has_submitted_at(), job.submitted_at())});
+  }
+  return FormatTable(rows);
+}
+
+std::string MemberTable(const v1::ListMembersResponse& members) {
+  if (members.members().empty()) return "no members\n";
+  std::vector<std::vector<std::string>> rows = {
+      {"NAME", "PHASE", "RANK", "JOB", "EPOCH", "STEP", "HOST", "DEVICE", "DATA", "INCARNATION", "ATTACHED"}};
+  for (const v1::FleetMember& member : members.members()) {
+    const v1::Member& self = member.member();
+    rows.push_back({self.name(), Name(member.phase()),
+                    member.rank() < 0 ? "-" : absl::StrCat(member.rank()),
+                    member.job_id().empty() ? "-" : member.job_id(), absl::StrCat(member.epoch()),
+                    absl::StrCat(member.step()), self.host(), self.device(), self.data_address(),
+                    absl::StrFormat("%016x", self.incarnation()), member.attached() ? "yes" : "no"});
+  }
+  return FormatTable(rows);
+}
+
+}  // namespace muster
