@@ -12,6 +12,7 @@
 #define HWY_TARGET_INCLUDE "state/adamw_rule.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
+#include "state/update_rules-inl.h"
 
 #ifndef MUSTER_STATE_ADAMW_SCALARS_
 #define MUSTER_STATE_ADAMW_SCALARS_
@@ -43,10 +44,12 @@ HWY_INLINE void AdamWStep(D d, int64_t i, const AdamWScalars& s, float* HWY_REST
                           float* HWY_RESTRICT second) {
   const auto g = hn::Mul(hn::LoadU(d, gradient + i), hn::Set(d, s.scale));
   const auto p = hn::Mul(hn::LoadU(d, parameters + i), hn::Set(d, s.shrink));
-  const auto m = hn::Add(hn::Mul(hn::LoadU(d, first + i), hn::Set(d, s.beta1)),
-                         hn::Mul(g, hn::Set(d, s.one_minus_beta1)));
-  const auto v = hn::Add(hn::Mul(hn::LoadU(d, second + i), hn::Set(d, s.beta2)),
-                         hn::Mul(hn::Mul(g, g), hn::Set(d, s.one_minus_beta2)));
+  const auto m =
+      ZeroIfSubnormal(d, hn::Add(hn::Mul(hn::LoadU(d, first + i), hn::Set(d, s.beta1)),
+                                 hn::Mul(g, hn::Set(d, s.one_minus_beta1))));
+  const auto v =
+      ZeroIfSubnormal(d, hn::Add(hn::Mul(hn::LoadU(d, second + i), hn::Set(d, s.beta2)),
+                                 hn::Mul(hn::Mul(g, g), hn::Set(d, s.one_minus_beta2))));
   hn::StoreU(m, d, first + i);
   hn::StoreU(v, d, second + i);
   const auto denominator = hn::Add(hn::Div(hn::Sqrt(v), hn::Set(d, s.root_correction)),

@@ -9,6 +9,7 @@
 #define HWY_TARGET_INCLUDE "state/sgd_rule.cc"
 #include "hwy/foreach_target.h"  // IWYU pragma: keep
 #include "hwy/highway.h"
+#include "state/update_rules-inl.h"
 
 HWY_BEFORE_NAMESPACE();
 namespace muster::HWY_NAMESPACE {
@@ -34,7 +35,7 @@ HWY_INLINE void MomentumStep(D d, int64_t i, float learning_rate, float scale, f
   const auto factor = hn::Set(d, momentum);
   const auto g = hn::Add(hn::Mul(hn::LoadU(d, gradient + i), hn::Set(d, scale)),
                          hn::Mul(p, hn::Set(d, decay)));
-  const auto m = hn::Add(hn::Mul(hn::LoadU(d, buffer + i), factor), g);
+  const auto m = ZeroIfSubnormal(d, hn::Add(hn::Mul(hn::LoadU(d, buffer + i), factor), g));
   hn::StoreU(m, d, buffer + i);
   const auto direction = nesterov ? hn::Add(g, hn::Mul(m, factor)) : m;
   hn::StoreU(hn::Sub(p, hn::Mul(direction, hn::Set(d, learning_rate))), d, parameters + i);

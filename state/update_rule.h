@@ -6,7 +6,7 @@
 //
 // Each element's result depends only on that element and the scalars, in fixed IEEE single-precision
 // operations without contraction: the bits are the same however the space is cut and whatever the
-// SIMD target. Padding (zero parameter, gradient and state) stays zero.
+// SIMD target. A state value below the least normal float (1.2e-38) becomes zero. Padding (zero parameter, gradient and state) stays zero.
 //
 // Immutable after construction; Apply may run on several threads for disjoint ranges.
 #ifndef MUSTER_STATE_UPDATE_RULE_H_

@@ -48,7 +48,7 @@ struct CpuConvolution::Plan {
 
   struct Operation {
     dnnl::primitive primitive;
-    dnnl::reorder reorder;    // of the weights: in, or out for BackwardWeights
+    dnnl::primitive reorder;  // of the weights: in, or out for BackwardWeights
     memory reordered;         // weights as the primitive wants them
   };
   std::optional<Operation> forward, backward_data, backward_weights;
@@ -82,7 +82,8 @@ void CpuConvolution::Forward(const ConvolutionShape& shape, const float* input,
                     dnnl::reorder(memory(plan.weights, engine_, nullptr), reordered), reordered};
   }
   Plan::Operation& operation = *plan.forward;
-  operation.reorder.execute(stream_, Wrap(plan.weights, engine_, weights), operation.reordered);
+  operation.reorder.execute(stream_, {{DNNL_ARG_FROM, Wrap(plan.weights, engine_, weights)},
+                                      {DNNL_ARG_TO, operation.reordered}});
   operation.primitive.execute(stream_, {{DNNL_ARG_SRC, Wrap(plan.input, engine_, input)},
                                         {DNNL_ARG_WEIGHTS, operation.reordered},
                                         {DNNL_ARG_BIAS, Wrap(plan.bias, engine_, bias)},
@@ -104,7 +105,8 @@ void CpuConvolution::BackwardData(const ConvolutionShape& shape, const float* ou
                           reordered};
   }
   Plan::Operation& operation = *plan.backward_data;
-  operation.reorder.execute(stream_, Wrap(plan.weights, engine_, weights), operation.reordered);
+  operation.reorder.execute(stream_, {{DNNL_ARG_FROM, Wrap(plan.weights, engine_, weights)},
+                                      {DNNL_ARG_TO, operation.reordered}});
   operation.primitive.execute(stream_,
                               {{DNNL_ARG_DIFF_DST, Wrap(plan.output, engine_, output_gradient)},
                                {DNNL_ARG_WEIGHTS, operation.reordered},
@@ -130,7 +132,8 @@ const float* CpuConvolution::BackwardWeights(const ConvolutionShape& shape, cons
                               {{DNNL_ARG_SRC, Wrap(plan.input, engine_, input)},
                                {DNNL_ARG_DIFF_DST, Wrap(plan.output, engine_, output_gradient)},
                                {DNNL_ARG_DIFF_WEIGHTS, operation.reordered}});
-  operation.reorder.execute(stream_, operation.reordered, plan.weight_gradient);
+  operation.reorder.execute(
+      stream_, {{DNNL_ARG_FROM, operation.reordered}, {DNNL_ARG_TO, plan.weight_gradient}});
   stream_.wait();
   return static_cast<const float*>(plan.weight_gradient.get_data_handle());
 }

@@ -1,0 +1,124 @@
+#include "state/layout.h"
+
+#include <limits>
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace muster {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::vector<TensorSpec> TwoBlocks() {
+  return {{.name = "a.weight", .shape = {100, 10}, .block = 0},
+          {.name = "a.bias", .shape = {10}, .block = 0, .decay = false},
+          {.name = "b.weight", .shape = {7}, .block = 1}};
+}
+
+TEST(LayoutTest, PlacesTensorsInOrderOnAlignedOffsets) {
+  const Layout layout = Layout::Create(TwoBlocks(), 1 << 20).value();
+  ASSERT_EQ(layout.tensors().size(), 3u);
+  EXPECT_EQ(layout.tensors()[0].offset, 0);
+  EXPECT_EQ(layout.tensors()[0].count, 1000);
+  EXPECT_EQ(layout.tensors()[1].offset, 1024);
+  EXPECT_EQ(layout.tensors()[2].offset, 1024 + 64);
+  EXPECT_EQ(layout.padded_count(), 1024 + 64 + 64);
+  EXPECT_EQ(layout.parameter_count(), 1017);
+  EXPECT_EQ(layout.block_count(), 2);
+  EXPECT_EQ(layout.Find("a.bias"), &layout.tensors()[1]);
+  EXPECT_EQ(layout.Find("a"), nullptr);
+}
+
+TEST(LayoutTest, BucketsTileTheSpaceAndNeverStraddleBlocks) {
+  std::vector<TensorSpec> tensors;
+  for (int block = 0; block < 5; ++block) {
+    for (int i = 0; i <= block; ++i) {
+      tensors.push_back({.name = absl::StrCat("t", block, ".", i),
+                         .shape = {37 * (block + 1), 5 + i},
+                         .block = block});
+    }
+  }
+  for (const int64_t limit : {64, 100, 128, 500, 1000, 100'000}) {
+    const Layout layout = Layout::Create(tensors, limit).value();
+    int64_t position = 0;
+    for (const Bucket& bucket : layout.buckets()) {
+      EXPECT_EQ(bucket.offset, position);
+      EXPECT_EQ(bucket.offset % Layout::kAlignment, 0);
+      EXPECT_GT(bucket.count, 0);
+      EXPECT_LE(bucket.count, limit);
+      position += bucket.count;
+    }
+    EXPECT_EQ(position, layout.padded_count());
+    // The buckets of a block hold exactly the block's tensors.
+    int next = 0;
+    for (int block = 0; block < layout.block_count(); ++block) {
+      const auto [first, last] = layout.BucketsOfBlock(block);
+      EXPECT_EQ(first, next);
+      EXPECT_GT(last, first);
+      next = last;
+      const int64_t begin = layout.buckets()[first].offset;
+      const int64_t end = layout.buckets()[last - 1].offset + layout.buckets()[last - 1].count;
+      for (const Tensor& tensor : layout.tensors()) {
+        const bool inside = tensor.offset >= begin && tensor.offset + tensor.count <= end;
+        EXPECT_EQ(inside, tensor.spec.block == block) << tensor.spec.name;
+      }
+      for (int i = first; i < last; ++i) EXPECT_EQ(layout.buckets()[i].block, block);
+    }
+    EXPECT_EQ(next, static_cast<int>(layout.buckets().size()));
+  }
+}
+
+TEST(LayoutTest, BucketsOfABlockAreAsEqualAsTheAlignmentAllows) {
+  const Layout layout =
+      Layout::Create({{.name = "w", .shape = {64 * 10}, .block = 0}}, 64 * 4).value();
+  ASSERT_EQ(layout.buckets().size(), 3u);
+  EXPECT_EQ(layout.buckets()[0].count, 64 * 4);
+  EXPECT_EQ(layout.buckets()[1].count, 64 * 3);
+  EXPECT_EQ(layout.buckets()[2].count, 64 * 3);
+}
+
+TEST(LayoutTest, FingerprintTellsLayoutsApart) {
+  const uint64_t reference = Layout::Create(TwoBlocks(), 1024).value().fingerprint();
+  EXPECT_EQ(Layout::Create(TwoBlocks(), 1024).value().fingerprint(), reference);
+  EXPECT_NE(Layout::Create(TwoBlocks(), 512).value().fingerprint(), reference);
+  const auto changed = [&](auto change) {
+    std::vector<TensorSpec> tensors = TwoBlocks();
+    change(tensors[0]);
+    return Layout::Create(tensors, 1024).value().fingerprint();
+  };
+  EXPECT_NE(changed([](TensorSpec& t) { t.name = "c.weight"; }), reference);
+  EXPECT_NE(changed([](TensorSpec& t) { t.shape = {10, 100}; }), reference);
+  EXPECT_NE(changed([](TensorSpec& t) { t.initializer = Initializer::kOne; }), reference);
+  EXPECT_NE(changed([](TensorSpec& t) { t.scale = 0.5f; }), reference);
+  EXPECT_NE(changed([](TensorSpec& t) { t.decay = false; }), reference);
+}
+
+TEST(LayoutTest, RejectsWrongSpecsByName) {
+  const auto error = [](std::vector<TensorSpec> tensors, int64_t bucket_elements) {
+    const auto layout = Layout::Create(std::move(tensors), bucket_elements);
+    EXPECT_EQ(layout.status().code(), absl::StatusCode::kInvalidArgument);
+    return std::string(layout.status().message());
+  };
+  EXPECT_THAT(error({}, 64), HasSubstr("at least one tensor"));
+  EXPECT_THAT(error(TwoBlocks(), 63), HasSubstr("bucket_elements: expected at least 64, got 63"));
+  EXPECT_THAT(error({{.name = "", .shape = {1}}}, 64), HasSubstr("no name"));
+  EXPECT_THAT(error({{.name = "w", .shape = {3, 0}}}, 64), HasSubstr("\"w\""));
+  EXPECT_THAT(error({{.name = "w", .shape = {-1}}}, 64), HasSubstr("[-1]"));
+  EXPECT_THAT(error({{.name = "w", .shape = {1ll << 40, 1ll << 40}}}, 64), HasSubstr("2^48"));
+  EXPECT_THAT(error({{.name = "w", .shape = {1ll << 48}}, {.name = "v", .shape = {1}}}, 64),
+              HasSubstr("\"v\""));
+  EXPECT_THAT(error({{.name = "w", .shape = {1}, .block = 1}}, 64), HasSubstr("block 0"));
+  EXPECT_THAT(error({{.name = "w", .shape = {1}}, {.name = "v", .shape = {1}, .block = 2}}, 64),
+              HasSubstr("\"v\": expected block 0 or 1"));
+  EXPECT_THAT(error({{.name = "w", .shape = {1}}, {.name = "w", .shape = {1}}}, 64),
+              HasSubstr("unique"));
+  EXPECT_THAT(error({{.name = "w",
+                      .shape = {1},
+                      .scale = std::numeric_limits<float>::quiet_NaN()}},
+                    64),
+              HasSubstr("scale"));
+}
+
+}  // namespace
+}  // namespace muster
