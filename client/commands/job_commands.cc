@@ -1,0 +1,121 @@
+#include "client/commands/job_commands.h"
+
+#include <cstdio>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "absl/time/clock.h"
+#include "client/coordinator_client.h"
+#include "client/job_file.h"
+#include "client/output/job_display.h"
+#include "client/output/job_text.h"
+#include "client/output/message_json.h"
+
+namespace muster {
+namespace {
+
+constexpr size_t kListedJobs = 100;
+
+int Follow(CoordinatorClient& client, const ClientCommandOptions& options,
+           const std::string& job_id, Console* console) {
+  JobDisplay display(console, options.json);
+  const absl::StatusOr<v1::Job> job = client.WatchJob(
+      job_id,
+      [&](const v1::Job& update) {
+        display.Update(update, absl::Now());
+        return !console->failed();
+      },
+      [&](const absl::Status& lost) {
+        if (!options.json) {
+          console->Line(absl::StrCat("connection lost, trying again: ", lost.message()));
+        }
+      });
+  console->Status("");
+  if (!job.ok()) return Complain(job.status(), 1);
+  if (job->state() == v1::JOB_STATE_SUCCEEDED) return 0;
+  return Complain(absl::AbortedError(absl::StrCat(job->id(), " ", Name(job->state()), ": ",
+                                                  job->reason().empty() ? "no reason given"
+                                                                        : job->reason())),
+                  1);
+}
+
+// Text that already ends its lines.
+void Print(Console* console, const std::string& text) {
+  console->Line(absl::StripSuffix(text, "\n"));
+}
+
+}  // namespace
+
+int Complain(const absl::Status& status, int exit_code) {
+  std::fprintf(stderr, "muster: %s\n", std::string(status.message()).c_str());
+  return exit_code;
+}
+
+int SubmitCommand(const ClientCommandOptions& options, const std::string& file, bool wait,
+                  Console* console) {
+  const absl::StatusOr<v1::JobDescription> description = ReadJobFile(file);
+  if (!description.ok()) return Complain(description.status(), 2);
+  CoordinatorClient client({.address = options.coordinator});
+  const absl::StatusOr<v1::Job> job = client.SubmitJob(*description);
+  if (!job.ok()) return Complain(job.status(), absl::IsInvalidArgument(job.status()) ? 2 : 1);
+  if (wait) {
+    if (!options.json) {
+      console->Line(absl::StrCat("submitted ", description->name(), " as ", job->id()));
+    }
+    return Follow(client, options, job->id(), console);
+  }
+  if (options.json) {
+    console->Line(MessageToJson(*job));
+  } else {
+    console->Line(absl::StrCat("submitted ", description->name(), " as ", job->id(),
+                               "; follow it with: muster watch --coordinator ", options.coordinator,
+                               " ", job->id()));
+  }
+  return 0;
+}
+
+int WatchCommand(const ClientCommandOptions& options, const std::string& job_id,
+                 Console* console) {
+  CoordinatorClient client({.address = options.coordinator});
+  return Follow(client, options, job_id, console);
+}
+
+int StatusCommand(const ClientCommandOptions& options, const std::string& job_id,
+                  Console* console) {
+  CoordinatorClient client({.address = options.coordinator});
+  if (!job_id.empty()) {
+    const absl::StatusOr<v1::Job> job = client.GetJob(job_id);
+    if (!job.ok()) return Complain(job.status(), 1);
+    Print(console, options.json ? MessageToJson(*job) : JobDetails(*job));
+    return 0;
+  }
+  const absl::StatusOr<std::vector<v1::Job>> jobs = client.ListJobs(kListedJobs);
+  if (!jobs.ok()) return Complain(jobs.status(), 1);
+  if (!options.json) {
+    Print(console, JobTable(*jobs));
+    return 0;
+  }
+  for (const v1::Job& job : *jobs) console->Line(MessageToJson(job));
+  return 0;
+}
+
+int MembersCommand(const ClientCommandOptions& options, Console* console) {
+  CoordinatorClient client({.address = options.coordinator});
+  const absl::StatusOr<v1::ListMembersResponse> members = client.ListMembers();
+  if (!members.ok()) return Complain(members.status(), 1);
+  Print(console, options.json ? MessageToJson(*members) : MemberTable(*members));
+  return 0;
+}
+
+int CancelCommand(const ClientCommandOptions& options, const std::string& job_id,
+                  Console* console) {
+  CoordinatorClient client({.address = options.coordinator});
+  const absl::StatusOr<v1::Job> job = client.CancelJob(job_id, "cancelled with muster cancel");
+  if (!job.ok()) return Complain(job.status(), 1);
+  console->Line(options.json ? MessageToJson(*job)
+                             : absl::StrCat(job->id(), " is ", Name(job->state())));
+  return 0;
+}
+
+}  // namespace muster

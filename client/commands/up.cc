@@ -1,0 +1,92 @@
+#include "client/commands/up.h"
+
+#include <algorithm>
+#include <cstdio>
+#include <optional>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/strip.h"
+#include "base/file.h"
+#include "base/status_macros.h"
+#include "client/commands/job_commands.h"
+#include "client/commands/up_run.h"
+#include "client/job_file.h"
+#include "client/output/job_text.h"
+#include "proto/convert/job.h"
+
+namespace muster {
+namespace {
+
+// What would otherwise fail only at the end of a long run.
+absl::Status CheckCanBeWritten(FileSystem& files, const std::string& path, const char* flag) {
+  if (path.empty()) return absl::OkStatus();
+  MUSTER_ASSIGN_OR_RETURN(const bool exists, files.Exists(ParentDirectory(path)));
+  if (exists) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(flag, " ", path, ": there is no directory ", ParentDirectory(path)));
+}
+
+}  // namespace
+
+absl::StatusOr<v1::JobDescription> AdaptJob(v1::JobDescription job, const UpOptions& options) {
+  v1::Workers* workers = job.mutable_workers();
+  if (workers->min() > options.workers) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the job asks for at least ", workers->min(), " workers (workers.min), but --workers is ",
+                     options.workers));
+  }
+  workers->set_start(workers->max() > 0 ? std::min(workers->max(), options.workers)
+                                        : options.workers);
+  if (options.steps > 0) {
+    job.mutable_training()->clear_epochs();
+    job.mutable_training()->set_steps(options.steps);
+  }
+  if (job.checkpoints().directory().empty()) {
+    job.mutable_checkpoints()->set_directory(JoinPath(options.run_directory, "checkpoints"));
+  }
+  const auto spec = JobSpecFromProto(job);
+  if (!spec.ok()) return Annotate(spec.status(), "with the command line's changes");
+  return job;
+}
+
+int UpCommand(const UpOptions& options, Console* console) {
+  PosixFileSystem files;
+  std::optional<v1::JobDescription> job;
+  if (!options.job_file.empty()) {
+    absl::StatusOr<v1::JobDescription> read = ReadJobFile(options.job_file);
+    if (read.ok()) read = AdaptJob(*std::move(read), options);
+    if (!read.ok()) return Complain(read.status(), 2);
+    job = *std::move(read);
+  }
+  for (const auto& [path, flag] : {std::pair(options.summary_file, "--summary-json"),
+                                   std::pair(options.pid_file, "--pid-file")}) {
+    if (absl::Status status = CheckCanBeWritten(files, path, flag); !status.ok()) {
+      return Complain(status, 2);
+    }
+  }
+  if (absl::Status status = files.CreateDirectories(options.run_directory); !status.ok()) {
+    return Complain(status, 1);
+  }
+
+  Console errors(stderr, false);
+  UpRun run(options, console, options.json ? &errors : console, &files);
+  const absl::Status status = run.Run(job);
+  run.Stop();
+  if (!job.has_value()) return status.ok() ? 0 : Complain(status, 1);
+
+  if (run.job().has_value() && !options.json) {
+    console->Line(absl::StrCat("\n", absl::StripSuffix(run.summary().Text(run.elapsed()), "\n")));
+  }
+  if (run.job().has_value() && !options.summary_file.empty()) {
+    const absl::Status written = ReplaceFileAtomically(files, options.summary_file,
+                                                       absl::StrCat(run.summary().Json(), "\n"));
+    if (!written.ok()) return Complain(written, 1);
+  }
+  if (!status.ok()) return Complain(status, absl::IsInvalidArgument(status) ? 2 : 1);
+  if (run.job()->state() == v1::JOB_STATE_SUCCEEDED) return 0;
+  return Complain(absl::AbortedError(absl::StrCat("the job ", Name(run.job()->state()), ": ",
+                                                  run.job()->reason())),
+                  1);
+}
+
+}  // namespace muster

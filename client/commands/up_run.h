@@ -1,0 +1,78 @@
+// One run of `muster up` (client/commands/up.h): an event loop over signals, the output and the ends
+// of the child processes, and news of the job. Not thread-safe.
+#ifndef MUSTER_CLIENT_COMMANDS_UP_RUN_H_
+#define MUSTER_CLIENT_COMMANDS_UP_RUN_H_
+
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "client/commands/up.h"
+#include "client/launcher/fleet.h"
+#include "client/launcher/job_follower.h"
+#include "client/output/console.h"
+#include "client/output/job_display.h"
+#include "client/summary.h"
+
+namespace muster {
+
+class UpRun {
+ public:
+  // Blocks the signals it handles, for this thread and those started later.
+  UpRun(const UpOptions& options, Console* console, Console* log, FileSystem* files);
+  ~UpRun();
+
+  // Without a job: until a signal comes. CANCELLED if interrupted; otherwise an error says why the
+  // run could not go on. A job that ended in failure is no error here: see job().
+  absl::Status Run(const std::optional<v1::JobDescription>& job);
+  // Ends what was started, in good order: workers, then the coordinator.
+  void Stop();
+
+  // The last state seen, if the job was taken.
+  const std::optional<v1::Job>& job() const { return job_; }
+  const RunSummary& summary() const { return summary_; }
+  absl::Duration elapsed() const { return elapsed_; }
+
+ private:
+  // A worker that died and is to come back.
+  struct Respawn {
+    absl::Time due;
+    int deaths = 0;
+    bool waiting = false;
+  };
+
+  absl::Status StartFleet();
+  absl::Status FollowJob(const v1::JobDescription& job);
+  // Handles what happens within `timeout`, at most once each.
+  void Pump(absl::Duration timeout);
+  void ReadSignals();
+  void HandleExit(const Fleet::Exit& exit);
+  void TakeNews();
+  absl::Status RestartDue();
+  // Why the run cannot go on, or OK.
+  absl::Status Health() const;
+  void Say(const std::string& text);
+
+  const UpOptions options_;
+  Console* const console_;  // the job's progress
+  Console* const log_;      // the daemons' lines
+  const int signals_;       // a signalfd
+  Fleet fleet_;
+  JobDisplay display_;
+  std::unique_ptr<JobFollower> follower_;
+  std::optional<v1::Job> job_;
+  std::optional<absl::Status> finished_;  // of following the job
+  RunSummary summary_;
+  absl::Duration elapsed_;
+  std::map<std::string, Respawn> respawns_;  // by worker
+  std::string last_exit_;                    // of any process, for people
+  int interrupts_ = 0;
+  bool stopping_ = false;
+};
+
+}  // namespace muster
+
+#endif  // MUSTER_CLIENT_COMMANDS_UP_RUN_H_

@@ -1,0 +1,158 @@
+// muster: runs and follows training jobs (docs: README.md).
+#include <fcntl.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <string>
+#include <thread>
+
+#include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "absl/time/time.h"
+#include "base/file.h"
+#include "base/log.h"
+#include "base/version.h"
+#include "client/commands/job_commands.h"
+#include "client/commands/up.h"
+#include "client/output/console.h"
+#include "proto/rpc/grpc_log.h"
+
+namespace muster {
+namespace {
+
+// A descriptor 0 to 2 that is closed would be given to the next file or socket.
+void OpenStandardDescriptors() {
+  int descriptor;
+  do {
+    descriptor = open("/dev/null", O_RDWR | O_CLOEXEC);
+  } while (descriptor >= 0 && descriptor <= STDERR_FILENO);
+  if (descriptor >= 0) close(descriptor);
+}
+
+// Of this very program; the daemons lie beside it.
+absl::StatusOr<std::string> BinaryDirectory() {
+  char path[4096];
+  const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
+  if (length <= 0 || length == static_cast<ssize_t>(sizeof path)) {
+    return absl::UnavailableError("cannot read /proc/self/exe to find the daemons; is /proc mounted?");
+  }
+  return ParentDirectory(absl::string_view(path, static_cast<size_t>(length)));
+}
+
+std::string DefaultRunDirectory() {
+  return absl::StrCat("runs/",
+                      absl::FormatTime("%Y-%m-%dT%H-%M-%S", absl::Now(), absl::LocalTimeZone()),
+                      "-", getpid());
+}
+
+void AddClientOptions(CLI::App* command, ClientCommandOptions* options) {
+  command->add_option("--coordinator", options->coordinator, "The coordinator's host:port")
+      ->capture_default_str();
+  command->add_flag("--json", options->json, "JSON for scripts, one object a line");
+}
+
+CLI::App* AddUp(CLI::App* app, UpOptions* options) {
+  CLI::App* up = app->add_subcommand(
+      "up", "Start a coordinator and workers here, run a job, show a summary, end everything");
+  up->add_option("--job", options->job_file,
+                 "Job file (.yaml, .json, .textproto); without it the fleet waits for jobs");
+  up->add_option("--workers", options->workers, "Number of worker processes")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  up->add_option("--threads", options->threads,
+                 "Compute threads of each worker; by default the cores are shared out")
+      ->check(CLI::Range(1, 1024));
+  up->add_option("--steps", options->steps, "Train this many steps instead of what the job says")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
+  up->add_option("--summary-json", options->summary_file, "Write the summary here as JSON");
+  up->add_option("--pid-file", options->pid_file,
+                 "Keep a JSON object of process name to pid here");
+  up->add_option("--run-directory", options->run_directory,
+                 "For logs, metrics and checkpoints; by default runs/<time>-<pid>");
+  up->add_option("--listen", options->listen, "The coordinator's host:port; port 0: any")
+      ->capture_default_str();
+  up->add_option("--heartbeat-ms", options->heartbeat_ms, "Interval of the workers' heartbeats")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{3'600'000}));
+  up->add_option("--lease-ms", options->lease_ms, "A worker silent for this long is given up")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{3'600'000}));
+  up->add_flag("--respawn", options->respawn, "Replace workers that die");
+  up->add_flag("--metrics", options->metrics, "Open Prometheus endpoints, on free ports");
+  up->add_option("--log-level", options->log_level, "Least level of log lines")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"debug", "info", "warning", "error", "off"}));
+  up->add_flag("--json", options->json,
+               "The job's states as JSON on standard output, logs on standard error");
+  return up;
+}
+
+int RunUp(UpOptions options) {
+  const absl::StatusOr<std::string> directory = BinaryDirectory();
+  if (!directory.ok()) return Complain(directory.status(), 1);
+  options.binary_directory = *directory;
+  if (options.run_directory.empty()) options.run_directory = DefaultRunDirectory();
+  if (options.threads == 0) {
+    const int cores = static_cast<int>(std::thread::hardware_concurrency());
+    options.threads = std::max(1, cores / options.workers);
+  }
+  Console console(stdout, IsTerminal(stdout) && !options.json);
+  return UpCommand(options, &console);
+}
+
+int Main(int argc, char** argv) {
+  OpenStandardDescriptors();
+  // A reader that goes away is seen as a failed write.
+  signal(SIGPIPE, SIG_IGN);
+  CLI::App app("Muster keeps a fleet of training workers in step.", "muster");
+  app.set_version_flag("--version", kSoftwareVersion);
+  app.require_subcommand(1);
+  // A later option replaces an earlier one, so that a script's defaults can be overridden.
+  app.option_defaults()->multi_option_policy(CLI::MultiOptionPolicy::TakeLast);
+
+  UpOptions up_options;
+  up_options.threads = 0;
+  ClientCommandOptions client_options;
+  std::string file, job_id;
+  bool wait = false;
+  CLI::App* up = AddUp(&app, &up_options);
+  CLI::App* submit = app.add_subcommand("submit", "Queue a job");
+  submit->add_option("file", file, "Job file (.yaml, .json, .textproto)")->required();
+  submit->add_flag("--wait", wait, "Follow the job to its end; exit 1 if it fails");
+  CLI::App* watch = app.add_subcommand("watch", "Follow a job to its end; exit 1 if it fails");
+  watch->add_option("job", job_id, "The job's id")->required();
+  CLI::App* status = app.add_subcommand("status", "Show a job, or all jobs");
+  status->add_option("job", job_id, "The job's id");
+  CLI::App* members = app.add_subcommand("members", "Show the workers of the fleet");
+  CLI::App* cancel = app.add_subcommand("cancel", "End a job");
+  cancel->add_option("job", job_id, "The job's id")->required();
+  for (CLI::App* command : {submit, watch, status, members, cancel}) {
+    AddClientOptions(command, &client_options);
+  }
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);
+    std::fprintf(stderr, "muster: %s (see muster --help)\n", error.what());
+    return 2;
+  }
+
+  // gRPC's threads may log until the process ends; what matters is in the status of a failed call.
+  RouteGrpcLogTo(*MakeSilentLogger().release());
+  if (up->parsed()) return RunUp(up_options);
+  Console console(stdout, IsTerminal(stdout) && !client_options.json);
+  if (submit->parsed()) return SubmitCommand(client_options, file, wait, &console);
+  if (watch->parsed()) return WatchCommand(client_options, job_id, &console);
+  if (status->parsed()) return StatusCommand(client_options, job_id, &console);
+  if (members->parsed()) return MembersCommand(client_options, &console);
+  return CancelCommand(client_options, job_id, &console);
+}
+
+}  // namespace
+}  // namespace muster
+
+int main(int argc, char** argv) { return muster::Main(argc, argv); }
