@@ -4,9 +4,9 @@
 //   bf16  the upper half of an f32: 1 sign, 8 exponent, 7 fraction bits.
 //
 // Widening is exact. Narrowing rounds to nearest, ties to even; overflow gives infinity; subnormals
-// are kept. A NaN stays a NaN of the same sign with the leading bits of its payload; narrowing makes it
-// quiet, and so does widening from f16 (as the F16C instructions do). Pure; independent of the
-// flush-to-zero mode.
+// are kept. A NaN stays a NaN of the same sign with the leading bits of its payload; narrowing
+// makes it quiet, and so does widening from f16 (as the F16C instructions do). Pure; independent of
+// the flush-to-zero mode.
 #ifndef MUSTER_BASE_FLOAT16_H_
 #define MUSTER_BASE_FLOAT16_H_
 
@@ -23,7 +23,8 @@ inline float F16ToF32(uint16_t half) {
     const uint32_t quiet = fraction == 0 ? 0 : 0x400000u;
     return std::bit_cast<float>(sign | 0x7f800000u | (fraction << 13) | quiet);
   }
-  if (exponent != 0) return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (fraction << 13));
+  if (exponent != 0)
+    return std::bit_cast<float>(sign | ((exponent + 112) << 23) | (fraction << 13));
   if (fraction == 0) return std::bit_cast<float>(sign);
   // Subnormal: fraction * 2^-24, normal in f32. Shift the leading one up to the implicit bit.
   const int shift = std::countl_zero(fraction) - 21;

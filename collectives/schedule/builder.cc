@@ -43,7 +43,8 @@ Slice ScheduleBuilder::Input(Rank chunk) const {
       if (request_.in_place) return Output(chunk);
       return {BufferName::kInput, 0, counts_[chunk]};
     case Collective::kBroadcast:
-    case Collective::kBarrier: break;
+    case Collective::kBarrier:
+      break;
   }
   MUSTER_CHECK(false) << Name(request_.collective) << " has no chunks";
   return {};
@@ -52,13 +53,15 @@ Slice ScheduleBuilder::Input(Rank chunk) const {
 Slice ScheduleBuilder::Output(Rank chunk) const {
   switch (request_.collective) {
     case Collective::kAllReduce:
-    case Collective::kAllGather: return {BufferName::kOutput, offsets_[chunk], counts_[chunk]};
+    case Collective::kAllGather:
+      return {BufferName::kOutput, offsets_[chunk], counts_[chunk]};
     case Collective::kReduceScatter:
       MUSTER_CHECK_EQ(chunk, rank()) << "a rank keeps its own chunk only";
       if (request_.in_place) return Input(chunk);
       return {BufferName::kOutput, 0, counts_[chunk]};
     case Collective::kBroadcast:
-    case Collective::kBarrier: break;
+    case Collective::kBarrier:
+      break;
   }
   MUSTER_CHECK(false) << Name(request_.collective) << " has no chunks";
   return {};

@@ -1,5 +1,5 @@
-// What the generators share: names for the slices of a request, steps with nothing to move left out,
-// and the order of sends and receives that cannot deadlock. Private to this folder.
+// What the generators share: names for the slices of a request, steps with nothing to move left
+// out, and the order of sends and receives that cannot deadlock. Private to this folder.
 #ifndef MUSTER_COLLECTIVES_SCHEDULE_BUILDER_H_
 #define MUSTER_COLLECTIVES_SCHEDULE_BUILDER_H_
 
@@ -44,9 +44,9 @@ class ScheduleBuilder {
   // target = source, unless they are the same memory.
   void AddCopy(Slice source, Slice target);
   // One round in which every rank sends to rank + distance and receives from rank - distance; 0 <
-  // distance < size. Whoever stands at an odd multiple of `distance` receives first: each cycle of the
-  // shift has at least one rank that sends first (those below `distance`) and one that receives first (the
-  // next ones), so no round can deadlock even where sends wait for their receives.
+  // distance < size. Whoever stands at an odd multiple of `distance` receives first: each cycle of
+  // the shift has at least one rank that sends first (those below `distance`) and one that receives
+  // first (the next ones), so no round can deadlock even where sends wait for their receives.
   void AddExchange(int distance, ScheduleStep send, ScheduleStep receive);
 
   void SetScratchCount(int64_t count) { schedule_.scratch_count = count; }

@@ -26,9 +26,9 @@ absl::Status CheckRequests(absl::Span<const ScheduleRequest> requests, size_t sc
         mine.collective != first.collective || mine.algorithm != first.algorithm ||
         mine.count != first.count || mine.counts != first.counts || mine.root != first.root ||
         mine.half_precision != first.half_precision) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "request ", rank, " is for rank ", mine.rank, " or differs from request 0 in more than ",
-          "rank and in_place"));
+      return absl::InvalidArgumentError(absl::StrCat("request ", rank, " is for rank ", mine.rank,
+                                                     " or differs from request 0 in more than ",
+                                                     "rank and in_place"));
     }
   }
   return absl::OkStatus();
@@ -43,31 +43,37 @@ absl::Status CheckOwnCost(const ScheduleRequest& request, const Schedule& schedu
     actual.elements_sent += step.source.count;
   }
   if (actual == expected) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "rank ", request.rank, " sends ", actual.messages_sent, " messages with ",
-      actual.elements_sent, " elements and needs ", actual.scratch_count,
-      " elements of scratch; the cost table says ", expected.messages_sent, ", ",
-      expected.elements_sent, " and ", expected.scratch_count));
+  return absl::FailedPreconditionError(
+      absl::StrCat("rank ", request.rank, " sends ", actual.messages_sent, " messages with ",
+                   actual.elements_sent, " elements and needs ", actual.scratch_count,
+                   " elements of scratch; the cost table says ", expected.messages_sent, ", ",
+                   expected.elements_sent, " and ", expected.scratch_count));
 }
 
 bool HasEmptyChunk(const ScheduleRequest& request) {
   switch (request.collective) {
-    case Collective::kAllReduce: return request.count < request.size;
+    case Collective::kAllReduce:
+      return request.count < request.size;
     case Collective::kReduceScatter:
     case Collective::kAllGather:
       return *std::min_element(request.counts.begin(), request.counts.end()) == 0;
-    case Collective::kBroadcast: return request.count == 0;
-    case Collective::kBarrier: return false;
+    case Collective::kBroadcast:
+      return request.count == 0;
+    case Collective::kBarrier:
+      return false;
   }
   return false;
 }
 
-absl::Status CheckHops(const ScheduleRequest& request, int64_t hops) {
+absl::Status CheckHops(const ScheduleRequest& request, const schedule_internal::SymbolicRun& run) {
   const int64_t expected = CostOf(request).hops;
-  if (hops == expected || (HasEmptyChunk(request) && hops < expected)) return absl::OkStatus();
+  if (run.hops() == expected || (HasEmptyChunk(request) && run.hops() < expected)) {
+    return absl::OkStatus();
+  }
   return absl::FailedPreconditionError(
-      absl::StrCat("the longest chain of messages has ", hops, " hops; the cost table says ",
-                   expected));
+      absl::StrCat("rank ", run.longest_chain_rank(), " step ", run.longest_chain_step(),
+                   " ends the longest chain of messages, of ", run.hops(),
+                   " hops; the cost table says ", expected));
 }
 
 }  // namespace
@@ -85,7 +91,7 @@ absl::Status CheckSchedules(absl::Span<const ScheduleRequest> requests,
   for (size_t rank = 0; rank < requests.size(); ++rank) {
     MUSTER_RETURN_IF_ERROR(CheckOwnCost(requests[rank], schedules[rank]));
   }
-  return CheckHops(requests[0], run.hops());
+  return CheckHops(requests[0], run);
 }
 
 }  // namespace muster

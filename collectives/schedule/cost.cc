@@ -58,7 +58,8 @@ ScheduleCost RingAllGatherCost(const Chunks& c) {
 }
 
 ScheduleCost DirectAllGatherCost(const Chunks& c) {
-  return {std::min<int64_t>(c.size - 1, 1), (c.size - 1) * c.OwnFilled(), (c.size - 1) * c.Own(), 0};
+  return {std::min<int64_t>(c.size - 1, 1), (c.size - 1) * c.OwnFilled(), (c.size - 1) * c.Own(),
+          0};
 }
 
 ScheduleCost operator+(const ScheduleCost& a, const ScheduleCost& b) {
@@ -103,7 +104,8 @@ ScheduleCost CostOf(const ScheduleRequest& request) {
       const Chunks chunks(request);
       return ring ? RingAllGatherCost(chunks) : DirectAllGatherCost(chunks);
     }
-    case Collective::kBroadcast: return BroadcastCost(request, ring);
+    case Collective::kBroadcast:
+      return BroadcastCost(request, ring);
     case Collective::kBarrier: {
       const int64_t rounds = CeilLog2(request.size);
       return {rounds, rounds, rounds, rounds + 1};

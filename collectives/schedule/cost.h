@@ -1,6 +1,6 @@
-// The cost table: what each (collective, algorithm) puts on the wire, as closed formulas that do not
-// look at the schedule. docs/algorithms.md shows the same rows with their sources; the checker holds
-// every schedule to them.
+// The cost table: what each (collective, algorithm) puts on the wire, as closed formulas that do
+// not look at the schedule. docs/algorithms.md shows the same rows with their sources; the checker
+// holds every schedule to them.
 #ifndef MUSTER_COLLECTIVES_SCHEDULE_COST_H_
 #define MUSTER_COLLECTIVES_SCHEDULE_COST_H_
 
@@ -12,8 +12,8 @@ namespace muster {
 
 struct ScheduleCost {
   // The longest chain of messages, each of which carries data of the one before (the factor of the
-  // latency term; messages to different peers fly together). Exact where no chunk is empty, otherwise an
-  // upper bound. Of the whole collective, not of one rank.
+  // latency term; messages to different peers fly together). Exact where no chunk is empty,
+  // otherwise an upper bound. Of the whole collective, not of one rank.
   int64_t hops = 0;
   // What request.rank sends: messages and elements. Exact.
   int64_t messages_sent = 0;

@@ -1,10 +1,10 @@
 // The direct exchange: every rank sends each chunk straight to whoever needs it.
 //
-// Reduce-scatter: the owner of a chunk gets the contributions of all others into scratch and sums them
-// in one step, in the canonical order, rounding once. All-gather: the owner sends its chunk to every
-// other. All-reduce: one after the other, two hops for any number of ranks. It moves as many elements as
-// the ring (pairwise exchange: Thakur, Rabenseifner and Gropp 2005, section 4.4) at p - 1 messages in
-// flight and (p - 1) / p of a vector of scratch. Pure functions.
+// Reduce-scatter: the owner of a chunk gets the contributions of all others into scratch and sums
+// them in one step, in the canonical order, rounding once. All-gather: the owner sends its chunk to
+// every other. All-reduce: one after the other, two hops for any number of ranks. It moves as many
+// elements as the ring (pairwise exchange: Thakur, Rabenseifner and Gropp 2005, section 4.4) at p -
+// 1 messages in flight and (p - 1) / p of a vector of scratch. Pure functions.
 #ifndef MUSTER_COLLECTIVES_SCHEDULE_DIRECT_H_
 #define MUSTER_COLLECTIVES_SCHEDULE_DIRECT_H_
 

@@ -1,5 +1,6 @@
-// Sums as symbols: hash-consed expressions over the ranks' contributions, so that two sums are computed
-// alike, bit by bit, exactly when their ids are equal. Used by the checker only. Not thread-safe.
+// Sums as symbols: hash-consed expressions over the ranks' contributions, so that two sums are
+// computed alike, bit by bit, exactly when their ids are equal. Used by the checker only. Not
+// thread-safe.
 #ifndef MUSTER_COLLECTIVES_SCHEDULE_EXPRESSION_H_
 #define MUSTER_COLLECTIVES_SCHEDULE_EXPRESSION_H_
 
@@ -19,8 +20,8 @@ inline constexpr ExpressionId kUndefined = -1;
 
 class ExpressionPool {
  public:
-  // `rounds_once`: a reduction of several operands is rounded once at its end (16-bit types), so that it
-  // differs from the same reduction made in two steps.
+  // `rounds_once`: a reduction of several operands is rounded once at its end (16-bit types), so
+  // that it differs from the same reduction made in two steps.
   ExpressionPool(int size, bool rounds_once) : size_(size), rounds_once_(rounds_once) {}
 
   // operands[0] (+) operands[1] (+) ..., left to right, in one step. Requires: at least one.

@@ -17,8 +17,8 @@ absl::StatusOr<Schedule> MakeSchedule(const ScheduleRequest& request);
 
 // What kAuto stands for; a pure function of what all ranks know alike. `bytes` is the size of the
 // whole vector (for reduce-scatter and all-gather the sum over all chunks). Messages up to
-// `direct_limit_bytes` go directly (few hops), larger ones around the ring (each link carries each byte
-// once, and the executor pipelines). Barriers have one schedule and answer kDirect.
+// `direct_limit_bytes` go directly (few hops), larger ones around the ring (each link carries each
+// byte once, and the executor pipelines). Barriers have one schedule and answer kDirect.
 Algorithm ChooseAlgorithm(Collective collective, bool half_precision, int64_t bytes, int size,
                           int64_t direct_limit_bytes);
 

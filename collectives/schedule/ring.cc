@@ -7,9 +7,9 @@
 namespace muster::schedule_internal {
 namespace {
 
-// Where the partial sums that pass through a rank wait for their next hop. All-reduce keeps them where
-// the result will lie. Reduce-scatter may not touch the other chunks, so two scratch slots take turns:
-// one is being received while the other is being sent.
+// Where the partial sums that pass through a rank wait for their next hop. All-reduce keeps them
+// where the result will lie. Reduce-scatter may not touch the other chunks, so two scratch slots
+// take turns: one is being received while the other is being sent.
 class PartialSums {
  public:
   explicit PartialSums(ScheduleBuilder& builder) : builder_(builder) {

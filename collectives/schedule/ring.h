@@ -1,9 +1,9 @@
 // The ring: rank r sends to r + 1 and receives from r - 1.
 //
-// Reduce-scatter: chunk c starts at rank c + 1 and collects one contribution per hop until it reaches
-// its owner c, which is the canonical order. All-gather: each chunk travels once around. All-reduce:
-// one after the other (Patarasuk and Yuan 2009, section 3.2). Bandwidth-optimal: every rank sends
-// 2 (p - 1) / p of the vector in an all-reduce, whatever p is. Pure functions.
+// Reduce-scatter: chunk c starts at rank c + 1 and collects one contribution per hop until it
+// reaches its owner c, which is the canonical order. All-gather: each chunk travels once around.
+// All-reduce: one after the other (Patarasuk and Yuan 2009, section 3.2). Bandwidth-optimal: every
+// rank sends 2 (p - 1) / p of the vector in an all-reduce, whatever p is. Pure functions.
 #ifndef MUSTER_COLLECTIVES_SCHEDULE_RING_H_
 #define MUSTER_COLLECTIVES_SCHEDULE_RING_H_
 
@@ -13,8 +13,8 @@
 
 namespace muster::schedule_internal {
 
-// Each requires a valid request of its collective. For half precision the reducing half is the direct
-// one (direct.h), since a ring would round at every hop.
+// Each requires a valid request of its collective. For half precision the reducing half is the
+// direct one (direct.h), since a ring would round at every hop.
 Schedule RingAllReduce(const ScheduleRequest& request);
 Schedule RingReduceScatter(const ScheduleRequest& request);
 Schedule RingAllGather(const ScheduleRequest& request);

@@ -6,40 +6,56 @@ namespace muster {
 
 const char* Name(Collective collective) {
   switch (collective) {
-    case Collective::kAllReduce: return "all-reduce";
-    case Collective::kReduceScatter: return "reduce-scatter";
-    case Collective::kAllGather: return "all-gather";
-    case Collective::kBroadcast: return "broadcast";
-    case Collective::kBarrier: return "barrier";
+    case Collective::kAllReduce:
+      return "all-reduce";
+    case Collective::kReduceScatter:
+      return "reduce-scatter";
+    case Collective::kAllGather:
+      return "all-gather";
+    case Collective::kBroadcast:
+      return "broadcast";
+    case Collective::kBarrier:
+      return "barrier";
   }
   return "unknown collective";
 }
 
 const char* Name(Algorithm algorithm) {
   switch (algorithm) {
-    case Algorithm::kAuto: return "auto";
-    case Algorithm::kRing: return "ring";
-    case Algorithm::kDirect: return "direct";
+    case Algorithm::kAuto:
+      return "auto";
+    case Algorithm::kRing:
+      return "ring";
+    case Algorithm::kDirect:
+      return "direct";
   }
   return "unknown algorithm";
 }
 
 const char* Name(StepKind kind) {
   switch (kind) {
-    case StepKind::kSend: return "send";
-    case StepKind::kRecv: return "recv";
-    case StepKind::kRecvReduce: return "recv-reduce";
-    case StepKind::kCopy: return "copy";
-    case StepKind::kReduce: return "reduce";
+    case StepKind::kSend:
+      return "send";
+    case StepKind::kRecv:
+      return "recv";
+    case StepKind::kRecvReduce:
+      return "recv-reduce";
+    case StepKind::kCopy:
+      return "copy";
+    case StepKind::kReduce:
+      return "reduce";
   }
   return "unknown step";
 }
 
 const char* Name(BufferName buffer) {
   switch (buffer) {
-    case BufferName::kInput: return "input";
-    case BufferName::kOutput: return "output";
-    case BufferName::kScratch: return "scratch";
+    case BufferName::kInput:
+      return "input";
+    case BufferName::kOutput:
+      return "output";
+    case BufferName::kScratch:
+      return "scratch";
   }
   return "unknown buffer";
 }

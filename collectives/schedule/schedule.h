@@ -1,9 +1,9 @@
 // A schedule: what each rank does in one collective, as data.
 //
-// A schedule says nothing of sockets, threads or element types. It is a list of steps over slices of
-// three named buffers; collectives/engine executes it over any transport, in segments, so that a step
-// may begin as soon as the elements it reads are there. The symbolic checker (checker.h) proves each
-// one.
+// A schedule says nothing of sockets, threads or element types. It is a list of steps over slices
+// of three named buffers; collectives/engine executes it over any transport, in segments, so that a
+// step may begin as soon as the elements it reads are there. The symbolic checker (checker.h)
+// proves each one.
 //
 // Meaning. Steps of one rank take effect *as if* executed one after the other. An executor may
 // overlap them wherever slices do not conflict (read after write, write after read, write after
@@ -50,9 +50,9 @@ struct ScheduleStep {
   Slice source;                // kSend, kRecvReduce, kCopy
   Slice target;                // kRecv, kRecvReduce, kCopy, kReduce
   std::vector<Slice> sources;  // kReduce
-  // kRecvReduce, kReduce: `target` now holds the whole sum of all ranks. An average divides here, and
-  // only here (for 16-bit types inside the kReduce, before its one rounding), so that every algorithm
-  // scales at the same place.
+  // kRecvReduce, kReduce: `target` now holds the whole sum of all ranks. An average divides here,
+  // and only here (for 16-bit types inside the kReduce, before its one rounding), so that every
+  // algorithm scales at the same place.
   bool completes_sum = false;
 };
 
@@ -60,8 +60,8 @@ struct ScheduleStep {
 // without being equal do not occur, so an executor may cut every step into segments.
 struct Schedule {
   std::vector<ScheduleStep> steps;
-  // Scratch holds nothing before its first write, except in a barrier, whose element 0 is read as the
-  // rank's own token (any value; zero it).
+  // Scratch holds nothing before its first write, except in a barrier, whose element 0 is read as
+  // the rank's own token (any value; zero it).
   int64_t scratch_count = 0;
 };
 
@@ -75,7 +75,7 @@ enum class Collective : uint8_t {
 
 // The numeric values are wire format (fingerprints): never renumber.
 enum class Algorithm : uint8_t {
-  kAuto = 0,    // the communicator picks, the same on every rank
+  kAuto = 0,  // the communicator picks, the same on every rank
   kRing = 1,
   kDirect = 2,
 };

@@ -29,8 +29,8 @@ absl::Status ValidateCounts(const ScheduleRequest& request) {
   }
   const size_t expected = HasChunkCounts(request.collective) ? request.size : 0;
   if (request.counts.size() != expected) {
-    return Invalid(request, absl::StrCat("counts has ", request.counts.size(), " entries; expected ",
-                                         expected));
+    return Invalid(request, absl::StrCat("counts has ", request.counts.size(),
+                                         " entries; expected ", expected));
   }
   int64_t total = 0;
   for (size_t i = 0; i < request.counts.size(); ++i) {
@@ -55,32 +55,40 @@ std::vector<int64_t> EvenCounts(int64_t total, int parts) {
 
 int64_t InputCount(const ScheduleRequest& request) {
   switch (request.collective) {
-    case Collective::kAllReduce: return request.count;
+    case Collective::kAllReduce:
+      return request.count;
     case Collective::kReduceScatter:
       return std::accumulate(request.counts.begin(), request.counts.end(), int64_t{0});
-    case Collective::kAllGather: return request.counts[request.rank];
-    case Collective::kBroadcast: return request.rank == request.root ? request.count : 0;
-    case Collective::kBarrier: return 0;
+    case Collective::kAllGather:
+      return request.counts[request.rank];
+    case Collective::kBroadcast:
+      return request.rank == request.root ? request.count : 0;
+    case Collective::kBarrier:
+      return 0;
   }
   return 0;
 }
 
 int64_t OutputCount(const ScheduleRequest& request) {
   switch (request.collective) {
-    case Collective::kAllReduce: return request.count;
-    case Collective::kReduceScatter: return request.counts[request.rank];
+    case Collective::kAllReduce:
+      return request.count;
+    case Collective::kReduceScatter:
+      return request.counts[request.rank];
     case Collective::kAllGather:
       return std::accumulate(request.counts.begin(), request.counts.end(), int64_t{0});
-    case Collective::kBroadcast: return request.count;
-    case Collective::kBarrier: return 0;
+    case Collective::kBroadcast:
+      return request.count;
+    case Collective::kBarrier:
+      return 0;
   }
   return 0;
 }
 
 absl::Status ValidateRequest(const ScheduleRequest& request) {
   if (request.collective < Collective::kAllReduce || request.collective > Collective::kBarrier) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "collective number ", static_cast<int>(request.collective), " is unknown"));
+    return absl::InvalidArgumentError(
+        absl::StrCat("collective number ", static_cast<int>(request.collective), " is unknown"));
   }
   if (request.algorithm != Algorithm::kRing && request.algorithm != Algorithm::kDirect) {
     return Invalid(request, absl::StrCat("algorithm is ", Name(request.algorithm), " (",
@@ -93,8 +101,8 @@ absl::Status ValidateRequest(const ScheduleRequest& request) {
                                          kMaxScheduleRanks, " ranks"));
   }
   if (request.rank < 0 || request.rank >= request.size) {
-    return Invalid(request, absl::StrCat("rank is ", request.rank, "; expected 0 to ",
-                                         request.size - 1));
+    return Invalid(request,
+                   absl::StrCat("rank is ", request.rank, "; expected 0 to ", request.size - 1));
   }
   const Rank last_root = request.collective == Collective::kBroadcast ? request.size - 1 : 0;
   if (request.root < 0 || request.root > last_root) {

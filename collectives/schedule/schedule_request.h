@@ -1,7 +1,7 @@
 // What a schedule is asked for: one collective, from the view of one rank.
 //
-// All ranks of a communicator must ask with equal fields, except `rank` and `in_place`. A request is
-// a plain value; ValidateRequest says whether it can be scheduled.
+// All ranks of a communicator must ask with equal fields, except `rank` and `in_place`. A request
+// is a plain value; ValidateRequest says whether it can be scheduled.
 #ifndef MUSTER_COLLECTIVES_SCHEDULE_SCHEDULE_REQUEST_H_
 #define MUSTER_COLLECTIVES_SCHEDULE_SCHEDULE_REQUEST_H_
 
@@ -34,11 +34,13 @@ struct ScheduleRequest {
 
   // Input and output are one memory:
   //   all-reduce, broadcast   the same buffer;
-  //   reduce-scatter          the output is the rank's own chunk of the input (the other chunks of the
+  //   reduce-scatter          the output is the rank's own chunk of the input (the other chunks of
+  //   the
   //                           input keep their values);
   //   all-gather              the input is the rank's own chunk of the output.
-  // The schedule then names only the larger of the two (kInput for reduce-scatter, otherwise kOutput),
-  // so that one memory has one name and hazards can be found by name. Ranks may differ in this.
+  // The schedule then names only the larger of the two (kInput for reduce-scatter, otherwise
+  // kOutput), so that one memory has one name and hazards can be found by name. Ranks may differ in
+  // this.
   bool in_place = false;
 
   // The elements are f16 or bf16: sums must not be rounded at each hop (docs/algorithms.md).

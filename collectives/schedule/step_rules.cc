@@ -23,9 +23,12 @@ std::vector<Slice> Reads(const ScheduleStep& step) {
   switch (step.kind) {
     case StepKind::kSend:
     case StepKind::kRecvReduce:
-    case StepKind::kCopy: return {step.source};
-    case StepKind::kRecv: return {};
-    case StepKind::kReduce: return step.sources;
+    case StepKind::kCopy:
+      return {step.source};
+    case StepKind::kRecv:
+      return {};
+    case StepKind::kReduce:
+      return step.sources;
   }
   return {};
 }
@@ -119,7 +122,8 @@ int64_t BufferCount(const ScheduleRequest& request, const Schedule& schedule, Bu
       return request.in_place && !input_is_larger ? 0 : InputCount(request);
     case BufferName::kOutput:
       return request.in_place && input_is_larger ? 0 : OutputCount(request);
-    case BufferName::kScratch: return schedule.scratch_count;
+    case BufferName::kScratch:
+      return schedule.scratch_count;
   }
   return 0;
 }
@@ -151,15 +155,15 @@ absl::Status CheckPairing(absl::Span<const Schedule> schedules) {
       const ScheduleStep& send = schedules[sender].steps[indices[n]];
       if (n >= partners.size()) {
         return StepError(sender, indices[n], send,
-                         absl::StrCat("is send ", n, " to rank ", receiver, ", which receives only ",
-                                      partners.size(), " from it"));
+                         absl::StrCat("is send ", n, " to rank ", receiver,
+                                      ", which receives only ", partners.size(), " from it"));
       }
       const ScheduleStep& receive = schedules[receiver].steps[partners[n]];
       if (send.source.count != receive.target.count) {
-        return StepError(sender, indices[n], send,
-                         absl::StrCat("sends ", send.source.count, " elements, but rank ", receiver,
-                                      " step ", partners[n], " (", Describe(receive), ") expects ",
-                                      receive.target.count));
+        return StepError(
+            sender, indices[n], send,
+            absl::StrCat("sends ", send.source.count, " elements, but rank ", receiver, " step ",
+                         partners[n], " (", Describe(receive), ") expects ", receive.target.count));
       }
     }
   }
@@ -167,9 +171,9 @@ absl::Status CheckPairing(absl::Span<const Schedule> schedules) {
     const auto [sender, receiver] = channel;
     const size_t sent = sends[channel].size();
     if (indices.size() > sent) {
-      return StepError(receiver, indices[sent], schedules[receiver].steps[indices[sent]],
-                       absl::StrCat("is receive ", sent, " from rank ", sender,
-                                    ", which sends it only ", sent));
+      return StepError(
+          receiver, indices[sent], schedules[receiver].steps[indices[sent]],
+          absl::StrCat("is receive ", sent, " from rank ", sender, ", which sends it only ", sent));
     }
   }
   return absl::OkStatus();

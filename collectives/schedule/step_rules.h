@@ -1,5 +1,5 @@
-// What the checker demands of steps before it runs any: rules for one step alone, and the pairing of sends
-// with receives. Pure functions.
+// What the checker demands of steps before it runs any: rules for one step alone, and the pairing
+// of sends with receives. Pure functions.
 #ifndef MUSTER_COLLECTIVES_SCHEDULE_STEP_RULES_H_
 #define MUSTER_COLLECTIVES_SCHEDULE_STEP_RULES_H_
 
@@ -15,7 +15,8 @@
 namespace muster::schedule_internal {
 
 // FAILED_PRECONDITION: "rank 3 step 7 (send output[4, 6) to 2): <problem>".
-absl::Status StepError(Rank rank, size_t index, const ScheduleStep& step, absl::string_view problem);
+absl::Status StepError(Rank rank, size_t index, const ScheduleStep& step,
+                       absl::string_view problem);
 std::string Describe(const ScheduleStep& step);
 
 // Elements of a buffer by its name for this request; 0 where the schedule may not name it.

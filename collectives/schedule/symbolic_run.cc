@@ -35,7 +35,8 @@ SymbolicRun::SymbolicRun(absl::Span<const ScheduleRequest> requests,
     for (Rank owner = 0; owner < size_; ++owner) canonical_.push_back(pool_.Canonical(owner));
   }
   for (Rank rank = 0; rank < size_; ++rank) {
-    for (const BufferName buffer : {BufferName::kInput, BufferName::kOutput, BufferName::kScratch}) {
+    for (const BufferName buffer :
+         {BufferName::kInput, BufferName::kOutput, BufferName::kScratch}) {
       ranks_[rank].buffers[static_cast<int>(buffer)].resize(
           BufferCount(requests[rank], schedules[rank], buffer));
     }
@@ -87,10 +88,14 @@ absl::Status SymbolicRun::Load(Rank rank, const Slice& slice,
 ExpressionId SymbolicRun::ExpectedAt(int64_t position) {
   switch (collective_) {
     case Collective::kAllReduce:
-    case Collective::kReduceScatter: return canonical_[owners_[position]];
-    case Collective::kAllGather: return owners_[position];
-    case Collective::kBroadcast: return requests_[0].root;
-    case Collective::kBarrier: break;
+    case Collective::kReduceScatter:
+      return canonical_[owners_[position]];
+    case Collective::kAllGather:
+      return owners_[position];
+    case Collective::kBroadcast:
+      return requests_[0].root;
+    case Collective::kBarrier:
+      break;
   }
   return kUndefined;
 }
@@ -131,9 +136,8 @@ absl::Status SymbolicRun::Store(Rank rank, const ScheduleStep& step,
 }
 
 absl::Status SymbolicRun::RunLocal(Rank rank, const ScheduleStep& step) {
-  std::vector<std::vector<SymbolicValue>> operands(step.kind == StepKind::kReduce
-                                                       ? step.sources.size()
-                                                       : 1);
+  std::vector<std::vector<SymbolicValue>> operands(
+      step.kind == StepKind::kReduce ? step.sources.size() : 1);
   for (size_t k = 0; k < operands.size(); ++k) {
     const Slice& slice = step.kind == StepKind::kReduce ? step.sources[k] : step.source;
     MUSTER_RETURN_IF_ERROR(Load(rank, slice, operands[k]));
@@ -148,7 +152,11 @@ absl::Status SymbolicRun::Transfer(Rank sender, Rank receiver) {
   MUSTER_RETURN_IF_ERROR(Load(sender, send.source, operands[0]));
   for (SymbolicValue& value : operands[0]) {
     ++value.hops;
-    hops_ = std::max<int64_t>(hops_, value.hops);
+    if (value.hops > hops_) {
+      hops_ = value.hops;
+      longest_chain_rank_ = receiver;
+      longest_chain_step_ = ranks_[receiver].next_step;
+    }
   }
   if (receive.kind == StepKind::kRecvReduce) {
     MUSTER_RETURN_IF_ERROR(Load(receiver, receive.source, operands.emplace_back()));
@@ -192,11 +200,12 @@ absl::Status SymbolicRun::DeadlockError() const {
     const ScheduleStep* step = NextStep(rank);
     if (step == nullptr) continue;
     const ScheduleStep* other = NextStep(step->peer);
-    return ErrorAt(rank, absl::StrCat("deadlock: rank ", step->peer, " never meets it; it ",
-                                      other == nullptr ? "has finished"
-                                                       : absl::StrCat("waits in its step ",
-                                                                      ranks_[step->peer].next_step,
-                                                                      " (", Describe(*other), ")")));
+    return ErrorAt(
+        rank, absl::StrCat("deadlock: rank ", step->peer, " never meets it; it ",
+                           other == nullptr
+                               ? "has finished"
+                               : absl::StrCat("waits in its step ", ranks_[step->peer].next_step,
+                                              " (", Describe(*other), ")")));
   }
   return absl::OkStatus();
 }
@@ -209,8 +218,9 @@ absl::Status SymbolicRun::CheckBarrier(Rank rank) const {
     if (unheard.size() < missing.size()) missing = unheard;
   }
   if (missing.empty()) return absl::OkStatus();
-  return absl::FailedPreconditionError(absl::StrCat(
-      "rank ", rank, " leaves the barrier without a word from ranks ", absl::StrJoin(missing, ", ")));
+  return absl::FailedPreconditionError(
+      absl::StrCat("rank ", rank, " leaves the barrier without a word from ranks ",
+                   absl::StrJoin(missing, ", ")));
 }
 
 absl::Status SymbolicRun::CheckResults() {
@@ -223,8 +233,8 @@ absl::Status SymbolicRun::CheckResults() {
     const bool scatters = collective_ == Collective::kReduceScatter;
     const int64_t first = scatters ? OwnOffset(request) : 0;
     const bool in_input = scatters && request.in_place;
-    const auto& values = ranks_[rank].buffers[static_cast<int>(in_input ? BufferName::kInput
-                                                                        : BufferName::kOutput)];
+    const auto& values =
+        ranks_[rank].buffers[static_cast<int>(in_input ? BufferName::kInput : BufferName::kOutput)];
     for (int64_t i = 0; i < OutputCount(request); ++i) {
       const SymbolicValue& value = values[in_input ? first + i : i];
       const int64_t position = first + i;

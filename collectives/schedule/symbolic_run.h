@@ -1,10 +1,12 @@
-// Runs the schedules of all ranks over symbols, in strict step order and under rendezvous. Used by the
-// checker only. Not thread-safe.
+// Runs the schedules of all ranks over symbols, in strict step order and under rendezvous. Used by
+// the checker only. Not thread-safe.
 #ifndef MUSTER_COLLECTIVES_SCHEDULE_SYMBOLIC_RUN_H_
 #define MUSTER_COLLECTIVES_SCHEDULE_SYMBOLIC_RUN_H_
 
 #include <array>
+#include <cstddef>
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -24,8 +26,8 @@ struct SymbolicValue {
 
 class SymbolicRun {
  public:
-  // Requires: requests are valid and fit together; the schedules passed CheckEachStep and CheckPairing.
-  // Both outlive the run.
+  // Requires: requests are valid and fit together; the schedules passed CheckEachStep and
+  // CheckPairing. Both outlive the run.
   SymbolicRun(absl::Span<const ScheduleRequest> requests, absl::Span<const Schedule> schedules);
 
   // Runs to the end. Errors: a read of an undefined value, a sum of unlike positions, a wrong
@@ -33,8 +35,10 @@ class SymbolicRun {
   absl::Status Run();
   // After Run: is every result the canonical one?
   absl::Status CheckResults();
-  // After Run: the longest chain of messages.
+  // After Run: the longest chain of messages, and the rank and step where it ends.
   int64_t hops() const { return hops_; }
+  Rank longest_chain_rank() const { return longest_chain_rank_; }
+  size_t longest_chain_step() const { return longest_chain_step_; }
 
  private:
   struct RankState {
@@ -49,8 +53,7 @@ class SymbolicRun {
   absl::Status Transfer(Rank sender, Rank receiver);
   absl::Status Store(Rank rank, const ScheduleStep& step,
                      const std::vector<std::vector<SymbolicValue>>& operands);
-  absl::Status Load(Rank rank, const Slice& slice,
-                    std::vector<SymbolicValue>& values) const;
+  absl::Status Load(Rank rank, const Slice& slice, std::vector<SymbolicValue>& values) const;
   absl::Status DeadlockError() const;
   const ScheduleStep* NextStep(Rank rank) const;
   absl::Status ErrorAt(Rank rank, const std::string& problem) const;
@@ -66,6 +69,8 @@ class SymbolicRun {
   std::vector<ExpressionId> canonical_;  // per owner, for reducing collectives
   std::vector<RankState> ranks_;
   int64_t hops_ = 0;
+  Rank longest_chain_rank_ = 0;
+  size_t longest_chain_step_ = 0;
 };
 
 }  // namespace muster::schedule_internal

@@ -41,9 +41,9 @@ TEST(MakeScheduleTest, RingOfThreeReadsAsInTheDocument) {
 
 TEST(MakeScheduleTest, LargeWorldsAreProvedToo) {
   for (const Algorithm algorithm : kAlgorithms) {
-    for (const Collective collective : {Collective::kAllReduce, Collective::kReduceScatter,
-                                        Collective::kAllGather, Collective::kBroadcast,
-                                        Collective::kBarrier}) {
+    for (const Collective collective :
+         {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
+          Collective::kBroadcast, Collective::kBarrier}) {
       ScheduleRequest request = {.collective = collective, .algorithm = algorithm, .size = 100};
       if (collective == Collective::kBroadcast) request.root = 63;
       if (collective == Collective::kAllReduce || collective == Collective::kBroadcast) {
@@ -73,9 +73,8 @@ TEST(MakeScheduleTest, HalfPrecisionReducesInOneStep) {
 
 TEST(ChooseAlgorithmTest, SmallGoesDirectAndLargeAroundTheRing) {
   constexpr int64_t kLimit = 1000;
-  for (const Collective collective :
-       {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
-        Collective::kBroadcast}) {
+  for (const Collective collective : {Collective::kAllReduce, Collective::kReduceScatter,
+                                      Collective::kAllGather, Collective::kBroadcast}) {
     EXPECT_EQ(ChooseAlgorithm(collective, false, 0, 4, kLimit), Algorithm::kDirect);
     EXPECT_EQ(ChooseAlgorithm(collective, false, 1000, 4, kLimit), Algorithm::kDirect);
     EXPECT_EQ(ChooseAlgorithm(collective, false, 1001, 4, kLimit), Algorithm::kRing);

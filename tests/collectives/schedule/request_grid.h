@@ -24,10 +24,10 @@ struct World {
 
 inline World MakeWorld(ScheduleRequest request, InPlace in_place) {
   World world;
-  world.text = absl::StrCat(Name(request.collective), " ", Name(request.algorithm), " ranks ",
-                            request.size, " count ", request.count, " counts ",
-                            absl::StrJoin(request.counts, ","), " root ", request.root, " in place ",
-                            static_cast<int>(in_place), " half ", request.half_precision);
+  world.text = absl::StrCat(
+      Name(request.collective), " ", Name(request.algorithm), " ranks ", request.size, " count ",
+      request.count, " counts ", absl::StrJoin(request.counts, ","), " root ", request.root,
+      " in place ", static_cast<int>(in_place), " half ", request.half_precision);
   for (request.rank = 0; request.rank < request.size; ++request.rank) {
     request.in_place =
         in_place == InPlace::kAll || (in_place == InPlace::kOddRanks && request.rank % 2 == 1);
@@ -66,8 +66,7 @@ void ForEachWorld(int size, Visitor visit) {
         lopsided[total % size] = total;
         for (const auto& counts : {EvenCounts(total, size), uneven, lopsided}) {
           request.counts = counts;
-          for (const Collective collective :
-               {Collective::kReduceScatter, Collective::kAllGather}) {
+          for (const Collective collective : {Collective::kReduceScatter, Collective::kAllGather}) {
             request.collective = collective;
             visit_in_place(request);
           }

@@ -1,0 +1,213 @@
+#include "collectives/reduce/reduce_kernels.h"
+
+#include <cstring>
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "collectives/reduce/reduce_kernels.cc"
+#include "hwy/foreach_target.h"  // IWYU pragma: keep
+
+#include "collectives/reduce/codecs-inl.h"
+#include "collectives/reduce/operators-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace muster::reduce_internal::HWY_NAMESPACE {
+
+namespace hn = hwy::HWY_NAMESPACE;
+
+// A vector of elements that begin at `from`, of which only `count` exist; the others are zero.
+template <class Codec>
+HWY_INLINE typename Codec::V LoadSome(const uint8_t* from, size_t count) {
+  HWY_ALIGN uint8_t buffer[HWY_MAX_BYTES] = {};
+  std::memcpy(buffer, from, count * sizeof(typename Codec::Storage));
+  return Codec::Load(buffer);
+}
+
+template <class Codec>
+HWY_INLINE void StoreSome(typename Codec::V value, uint8_t* to, size_t count) {
+  HWY_ALIGN uint8_t buffer[HWY_MAX_BYTES];
+  Codec::Store(value, buffer);
+  std::memcpy(to, buffer, count * sizeof(typename Codec::Storage));
+}
+
+struct PairLoop {
+  uint8_t* target;
+  const uint8_t* first;
+  const uint8_t* second;
+  size_t count;
+
+  template <class Codec, class Op>
+  void Run() const {
+    constexpr size_t kBytes = sizeof(typename Codec::Storage);
+    const typename Codec::D d;
+    const size_t lanes = hn::Lanes(d);
+    // Copies, since the compiler must assume that a store to `to` could change the members.
+    uint8_t* const to = target;
+    const uint8_t* const a = first;
+    const uint8_t* const b = second;
+    const size_t n = count;
+    size_t i = 0;
+    for (; i + lanes <= n; i += lanes) {
+      Codec::Store(Op::Apply(d, Codec::Load(a + i * kBytes), Codec::Load(b + i * kBytes)),
+                   to + i * kBytes);
+    }
+    if (i == n) return;
+    StoreSome<Codec>(Op::Apply(d, LoadSome<Codec>(a + i * kBytes, n - i),
+                               LoadSome<Codec>(b + i * kBytes, n - i)),
+                     to + i * kBytes, n - i);
+  }
+};
+
+// Divides floats; integers pass (they are divided by the caller, outside vectors).
+template <class D, class V, HWY_IF_FLOAT(hn::TFromD<D>)>
+HWY_INLINE V Divide(D d, V value, int64_t divisor) {
+  return hn::Div(value, hn::Set(d, static_cast<hn::TFromD<D>>(divisor)));
+}
+template <class D, class V, HWY_IF_NOT_FLOAT(hn::TFromD<D>)>
+HWY_INLINE V Divide(D, V value, int64_t) {
+  return value;
+}
+
+// Keeps four vectors of running results in registers, so that each source is read once and nothing
+// else is touched; all sources are read at an index before the target is written there.
+struct ManyLoop {
+  uint8_t* target;
+  const uint8_t* const* sources;
+  size_t source_count;
+  size_t count;
+  int64_t divisor;
+
+  template <class Codec, class Op>
+  void Run() const {
+    constexpr size_t kBytes = sizeof(typename Codec::Storage);
+    const typename Codec::D d;
+    const size_t lanes = hn::Lanes(d);
+    const size_t stride = lanes * kBytes;
+    const size_t terms = source_count;
+    const bool divides = divisor != 1;
+    size_t i = 0;
+    for (; i + 4 * lanes <= count; i += 4 * lanes) {
+      const size_t at = i * kBytes;
+      auto v0 = Codec::Load(sources[0] + at);
+      auto v1 = Codec::Load(sources[0] + at + stride);
+      auto v2 = Codec::Load(sources[0] + at + 2 * stride);
+      auto v3 = Codec::Load(sources[0] + at + 3 * stride);
+      for (size_t k = 1; k < terms; ++k) {
+        const uint8_t* const source = sources[k] + at;
+        v0 = Op::Apply(d, v0, Codec::Load(source));
+        v1 = Op::Apply(d, v1, Codec::Load(source + stride));
+        v2 = Op::Apply(d, v2, Codec::Load(source + 2 * stride));
+        v3 = Op::Apply(d, v3, Codec::Load(source + 3 * stride));
+      }
+      if (divides) {
+        v0 = Divide(d, v0, divisor);
+        v1 = Divide(d, v1, divisor);
+        v2 = Divide(d, v2, divisor);
+        v3 = Divide(d, v3, divisor);
+      }
+      Codec::Store(v0, target + at);
+      Codec::Store(v1, target + at + stride);
+      Codec::Store(v2, target + at + 2 * stride);
+      Codec::Store(v3, target + at + 3 * stride);
+    }
+    for (; i < count; i += lanes) {
+      const size_t some = count - i < lanes ? count - i : lanes;
+      const size_t at = i * kBytes;
+      auto value = LoadSome<Codec>(sources[0] + at, some);
+      for (size_t k = 1; k < terms; ++k) {
+        value = Op::Apply(d, value, LoadSome<Codec>(sources[k] + at, some));
+      }
+      if (divides) value = Divide(d, value, divisor);
+      StoreSome<Codec>(value, target + at, some);
+    }
+  }
+};
+
+template <class Codec, class Loop>
+void RunFloat(ReduceOp op, const Loop& loop) {
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAverage:
+      return loop.template Run<Codec, Sum>();
+    case ReduceOp::kMin:
+      return loop.template Run<Codec, FloatMin>();
+    case ReduceOp::kMax:
+      return loop.template Run<Codec, FloatMax>();
+    case ReduceOp::kProduct:
+      return loop.template Run<Codec, Product>();
+  }
+}
+
+template <typename T, class Multiply, class Loop>
+void RunInteger(ReduceOp op, const Loop& loop) {
+  using Wrapping = Native<hwy::MakeUnsigned<T>>;
+  switch (op) {
+    case ReduceOp::kSum:
+    case ReduceOp::kAverage:
+      return loop.template Run<Wrapping, Sum>();
+    case ReduceOp::kMin:
+      return loop.template Run<Native<T>, IntegerMin>();
+    case ReduceOp::kMax:
+      return loop.template Run<Native<T>, IntegerMax>();
+    case ReduceOp::kProduct:
+      return loop.template Run<Wrapping, Multiply>();
+  }
+}
+
+template <class Loop>
+void RunLoop(DType dtype, ReduceOp op, const Loop& loop) {
+  switch (dtype) {
+    case DType::kF32:
+      return RunFloat<Native<float>>(op, loop);
+    case DType::kF64:
+      return RunFloat<Native<double>>(op, loop);
+    case DType::kF16:
+      return RunFloat<Float16>(op, loop);
+    case DType::kBF16:
+      return RunFloat<Bfloat16>(op, loop);
+    case DType::kI32:
+      return RunInteger<int32_t, Product>(op, loop);
+    case DType::kI64:
+      return RunInteger<int64_t, Product>(op, loop);
+    case DType::kU8:
+      return RunInteger<uint8_t, ByteProduct>(op, loop);
+  }
+}
+
+void ReducePairOnTarget(DType dtype, ReduceOp op, uint8_t* target, const uint8_t* first,
+                        const uint8_t* second, size_t count) {
+  RunLoop(dtype, op, PairLoop{target, first, second, count});
+}
+
+void ReduceAllOnTarget(DType dtype, ReduceOp op, uint8_t* target, const uint8_t* const* sources,
+                       size_t source_count, size_t count, int64_t divisor) {
+  RunLoop(dtype, op, ManyLoop{target, sources, source_count, count, divisor});
+}
+
+const char* NameOfTarget() { return hwy::TargetName(HWY_TARGET); }
+
+}  // namespace muster::reduce_internal::HWY_NAMESPACE
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace muster::reduce_internal {
+
+HWY_EXPORT(ReducePairOnTarget);
+HWY_EXPORT(ReduceAllOnTarget);
+HWY_EXPORT(NameOfTarget);
+
+void ReducePair(DType dtype, ReduceOp op, uint8_t* target, const uint8_t* first,
+                const uint8_t* second, size_t count) {
+  HWY_DYNAMIC_DISPATCH(ReducePairOnTarget)(dtype, op, target, first, second, count);
+}
+
+void ReduceAll(DType dtype, ReduceOp op, uint8_t* target, const uint8_t* const* sources,
+               size_t source_count, size_t count, int64_t divisor) {
+  HWY_DYNAMIC_DISPATCH(ReduceAllOnTarget)
+  (dtype, op, target, sources, source_count, count, divisor);
+}
+
+const char* TargetName() { return HWY_DYNAMIC_DISPATCH(NameOfTarget)(); }
+
+}  // namespace muster::reduce_internal
+#endif  // HWY_ONCE

@@ -1,0 +1,27 @@
+// The vectorised loops behind reduce.h, compiled for every SIMD target and chosen at run time.
+// Private to this folder; arguments are already checked.
+#ifndef MUSTER_COLLECTIVES_REDUCE_REDUCE_KERNELS_H_
+#define MUSTER_COLLECTIVES_REDUCE_REDUCE_KERNELS_H_
+
+#include <cstddef>
+#include <cstdint>
+
+#include "base/dtype.h"
+#include "collectives/reduce/reduce_op.h"
+
+namespace muster::reduce_internal {
+
+// target = first op second; `target` may be either.
+void ReducePair(DType dtype, ReduceOp op, uint8_t* target, const uint8_t* first,
+                const uint8_t* second, size_t count);
+
+// target = (sources[0] op ... op sources[source_count - 1]) / divisor; `target` may be any source.
+// Integers are not divided. Requires: source_count >= 1.
+void ReduceAll(DType dtype, ReduceOp op, uint8_t* target, const uint8_t* const* sources,
+               size_t source_count, size_t count, int64_t divisor);
+
+const char* TargetName();
+
+}  // namespace muster::reduce_internal
+
+#endif  // MUSTER_COLLECTIVES_REDUCE_REDUCE_KERNELS_H_
