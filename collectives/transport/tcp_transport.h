@@ -54,6 +54,7 @@ class TcpTransport {
   //   FAILED_PRECONDITION  a peer refused us, with its reason (stale epoch, other incarnation, ...)
   //   CANCELLED            TcpListener::CancelThrough
   //   INVALID_ARGUMENT     the spec itself
+  // CulpritOf(status) (culprit.h) is the rank to blame, or one of those missing.
   static absl::StatusOr<std::unique_ptr<Transport>> Connect(TcpListener& listener, MeshSpec spec,
                                                             absl::Time deadline);
 };

@@ -86,6 +86,9 @@ class Transport {
   // Receives a message of exactly destination.size() bytes.
   virtual void PostReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
                            uint64_t token) = 0;
+  // The same, but the peer need not send: that it leaves in good order is no failure of this.
+  virtual void PostStandingReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
+                                   uint64_t token) = 0;
   // Receives a message of `length` bytes (a multiple of element_bytes) through `consumer`, which
   // must live until the completion. TCP calls it on cache-resident staging memory, the in-process
   // transport on the sender's own memory.

@@ -1,0 +1,79 @@
+// Small helpers around sockets: owned descriptors, addresses, options. Linux.
+#ifndef MUSTER_COLLECTIVES_TRANSPORT_SOCKET_H_
+#define MUSTER_COLLECTIVES_TRANSPORT_SOCKET_H_
+
+#include <sys/socket.h>
+
+#include <cstdint>
+#include <string>
+#include <utility>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "absl/time/time.h"
+
+namespace muster {
+
+// Owns a file descriptor.
+class UniqueFd {
+ public:
+  UniqueFd() = default;
+  explicit UniqueFd(int fd) : fd_(fd) {}
+  UniqueFd(UniqueFd&& other) noexcept : fd_(std::exchange(other.fd_, -1)) {}
+  UniqueFd& operator=(UniqueFd&& other) noexcept;
+  ~UniqueFd() { Reset(); }
+  int get() const { return fd_; }
+  bool valid() const { return fd_ >= 0; }
+  void Reset();
+
+ private:
+  int fd_ = -1;
+};
+
+// An IPv4 or IPv6 address with port.
+struct SocketAddress {
+  sockaddr_storage storage = {};
+  socklen_t length = 0;
+  // "1.2.3.4:5" or "[::1]:5".
+  std::string ToString() const;
+  // Without the port and brackets.
+  std::string Host() const;
+  uint16_t port() const;
+  void set_port(uint16_t port);
+  // 0.0.0.0 or ::.
+  bool IsUnspecified() const;
+};
+
+// From a literal address ("10.0.0.1", "::1", "fe80::1%eth0") or the name of a network interface.
+// INVALID_ARGUMENT names what it was.
+absl::StatusOr<SocketAddress> ResolveBindHost(absl::string_view host, uint16_t port);
+
+// From "1.2.3.4:5", "[::1]:5" or "name:5" (looked up).
+absl::StatusOr<SocketAddress> ParseAddress(absl::string_view text);
+
+// "text: strerror(error)", with the code that says best what to do.
+absl::Status ErrnoStatus(int error, absl::string_view text);
+
+// A non-blocking, close-on-exec stream socket that listens there.
+absl::StatusOr<UniqueFd> ListenOn(const SocketAddress& address);
+absl::StatusOr<SocketAddress> LocalAddress(int fd);
+
+// A non-blocking, close-on-exec socket whose connect to `address` has begun.
+absl::StatusOr<UniqueFd> StartConnect(const SocketAddress& address);
+
+// TCP_NODELAY, keepalive and TCP_USER_TIMEOUT so that a silent peer breaks the connection after about
+// `peer_timeout`, and kernel buffers where buffer_bytes > 0.
+absl::Status ConfigureStream(int fd, absl::Duration peer_timeout, int buffer_bytes);
+
+// A non-blocking eventfd.
+UniqueFd MakeEventFd();
+void SignalEventFd(int fd);
+void DrainEventFd(int fd);
+
+// Milliseconds until `deadline` for poll and epoll_wait: rounded up, 0 when past, at most one hour.
+int PollTimeoutMs(absl::Time deadline);
+
+}  // namespace muster
+
+#endif  // MUSTER_COLLECTIVES_TRANSPORT_SOCKET_H_

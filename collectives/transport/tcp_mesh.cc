@@ -1,0 +1,351 @@
+#include "collectives/transport/tcp_mesh.h"
+
+#include <sys/epoll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "collectives/transport/culprit.h"
+#include "collectives/transport/tcp_frame.h"
+
+namespace muster {
+namespace {
+
+constexpr int64_t kReadBudgetBytes = 1 << 20;
+// Messages up to this size share one channel, so that small ones are not spread over system calls.
+constexpr size_t kSmallMessageBytes = 64 << 10;
+// Up to this many connections are tried directly; with more, epoll says which are ready.
+constexpr size_t kDirectConnections = 4;
+// epoll's user data: a connection's index, or one of these.
+constexpr uint64_t kControlBit = uint64_t{1} << 32;
+constexpr uint64_t kWakeMark = uint64_t{1} << 33;
+
+std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
+
+void EpollControl(int epoll, int operation, int fd, uint32_t events, uint64_t data) {
+  epoll_event event = {};
+  event.events = events;
+  event.data.u64 = data;
+  MUSTER_CHECK(epoll_ctl(epoll, operation, fd, &event) == 0 || errno == ENOENT)
+      << "epoll_ctl: " << std::strerror(errno);
+}
+
+}  // namespace
+
+TcpMesh::TcpMesh(MeshSpec spec, std::vector<TcpPeerSockets> sockets)
+    : spec_(std::move(spec)),
+      epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      watch_epoll_(epoll_create1(EPOLL_CLOEXEC)),
+      wake_(MakeEventFd()),
+      watch_wake_(MakeEventFd()) {
+  MUSTER_CHECK(epoll_.valid() && watch_epoll_.valid()) << "epoll_create1: " << std::strerror(errno);
+  MUSTER_CHECK_EQ(sockets.size(), spec_.members.size());
+  EpollControl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), EPOLLIN, kWakeMark);
+  EpollControl(watch_epoll_.get(), EPOLL_CTL_ADD, watch_wake_.get(), EPOLLIN, kWakeMark);
+  peers_.resize(sockets.size());
+  const std::string host = HostOf(spec_.members[spec_.rank].address);
+  for (size_t r = 0; r < sockets.size(); ++r) {
+    Peer& peer = peers_[r];
+    peer.rank = static_cast<Rank>(r);
+    if (peer.rank == spec_.rank) continue;
+    if (HostOf(spec_.members[r].address) == host) ++local_world_size_;
+    peer.control = std::move(sockets[r].control);
+    peer.receives = std::make_unique<ReceiveTable>(spec_.options.limits);
+    for (int epoll : {epoll_.get(), watch_epoll_.get()}) {
+      EpollControl(epoll, EPOLL_CTL_ADD, peer.control.get(), EPOLLIN | EPOLLRDHUP, kControlBit | r);
+    }
+    for (UniqueFd& fd : sockets[r].data) {
+      peer.channels.push_back(
+          std::make_unique<TcpConnection>(std::move(fd), peer.receives.get(), &staging_));
+      TcpConnection& connection = *peer.channels.back();
+      connection.armed_events = EPOLLIN | EPOLLRDHUP;
+      EpollControl(epoll_.get(), EPOLL_CTL_ADD, connection.fd(), connection.armed_events,
+                   connections_.size());
+      connections_.emplace_back(&peer, &connection);
+    }
+  }
+}
+
+TcpMesh::~TcpMesh() { Close(absl::OkStatus(), std::nullopt); }
+
+std::string TcpMesh::Describe(Rank rank) const {
+  const MeshMember& member = spec_.members[rank];
+  return absl::StrCat("rank ", rank, " (", member.address, ", incarnation ",
+                      member.incarnation.ToString(), ")");
+}
+
+absl::Status TcpMesh::Dead(Rank rank, absl::string_view how) const {
+  return WithCulprit(absl::UnavailableError(absl::StrCat(Describe(rank), " is gone: ", how)), rank);
+}
+
+void TcpMesh::Fail(absl::Status status, std::optional<Rank> culprit) {
+  absl::MutexLock lock(&failure_mu_);
+  if (!failure_.has_value()) {
+    if (!culprit.has_value()) culprit = CulpritOf(status);
+    failure_ = MeshFailure{WithCulprit(std::move(status), culprit), culprit};
+    failed_ = true;
+  }
+}
+
+absl::Status TcpMesh::FailedStatus() const {
+  absl::MutexLock lock(&failure_mu_);
+  return failure_->status;
+}
+
+std::optional<MeshFailure> TcpMesh::failure() const {
+  absl::MutexLock lock(&failure_mu_);
+  return failure_;
+}
+
+TcpMesh::Peer& TcpMesh::PeerAt(Rank rank) {
+  MUSTER_CHECK(rank >= 0 && rank < world_size() && rank != spec_.rank)
+      << "rank " << rank << " is no peer of rank " << spec_.rank;
+  return peers_[rank];
+}
+
+void TcpMesh::PostSend(Rank rank, uint64_t tag, absl::Span<const std::byte> bytes,
+                       uint64_t token) {
+  MUSTER_CHECK_LE(static_cast<int64_t>(bytes.size()), kMaxMessageBytes);
+  absl::MutexLock lock(&drive_mu_);
+  if (failed_) return;
+  Peer& peer = PeerAt(rank);
+  size_t channel = 0;
+  if (bytes.size() > kSmallMessageBytes) channel = peer.next_channel++ % peer.channels.size();
+  peer.channels[channel]->QueueSend(tag, bytes, token);
+}
+
+void TcpMesh::Post(Rank rank, const PendingReceive& receive) {
+  MUSTER_CHECK(receive.length >= 0 && receive.length <= kMaxMessageBytes &&
+               receive.length % receive.element_bytes == 0)
+      << receive.length;
+  absl::MutexLock lock(&drive_mu_);
+  if (failed_) return;
+  const absl::StatusOr<bool> served = PeerAt(rank).receives->Post(receive);
+  if (!served.ok()) {
+    Fail(Annotate(served.status(), Describe(rank)), std::nullopt);
+  } else if (*served) {
+    served_at_post_.push_back(receive.token);
+  }
+}
+
+void TcpMesh::PostReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
+                          uint64_t token) {
+  PendingReceive receive;
+  receive.tag = tag;
+  receive.length = static_cast<int64_t>(destination.size());
+  receive.destination = destination.data();
+  receive.token = token;
+  Post(peer, receive);
+}
+
+void TcpMesh::PostStandingReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
+                                  uint64_t token) {
+  PendingReceive receive;
+  receive.tag = tag;
+  receive.length = static_cast<int64_t>(destination.size());
+  receive.destination = destination.data();
+  receive.standing = true;
+  receive.token = token;
+  Post(peer, receive);
+}
+
+void TcpMesh::PostConsume(Rank peer, uint64_t tag, int64_t length, int element_bytes,
+                          PieceConsumer* consumer, uint64_t token) {
+  PendingReceive receive;
+  receive.tag = tag;
+  receive.length = length;
+  receive.element_bytes = element_bytes;
+  receive.consumer = consumer;
+  receive.token = token;
+  Post(peer, receive);
+}
+
+absl::Status TcpMesh::ReadControl(Peer& peer) {
+  while (peer.control.valid()) {
+    char buffer[2048];
+    const ssize_t got = recv(peer.control.get(), buffer, sizeof(buffer), MSG_DONTWAIT);
+    if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return absl::OkStatus();
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) {
+      const std::string how = got == 0 ? "it closed its connection without saying goodbye"
+                                       : absl::StrCat("its connection broke: ", std::strerror(errno));
+      peer.control.Reset();  // also leaves both epolls
+      return peer.departed ? absl::OkStatus() : Dead(peer.rank, how);
+    }
+    peer.control_bytes.append(buffer, static_cast<size_t>(got));
+    while (true) {
+      absl::StatusOr<std::optional<TcpControlFrame>> frame = TakeControlFrame(&peer.control_bytes);
+      if (!frame.ok()) return Dead(peer.rank, absl::StrCat("it sent ", frame.status().message()));
+      if (!frame->has_value()) break;
+      if ((*frame)->kind == TcpControlFrame::Kind::kAbort) {
+        return WithCulprit(absl::Status((*frame)->code, absl::StrCat("rank ", peer.rank, " aborted: ",
+                                                                     (*frame)->text)),
+                           (*frame)->culprit);
+      }
+      peer.departed = true;
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TcpMesh::CheckEnded(Peer& peer) {
+  bool all_ended = true;
+  bool needed = peer.receives->due() > 0;
+  for (const auto& channel : peer.channels) {
+    all_ended = all_ended && channel->at_end();
+    if (channel->at_end() && (channel->mid_message() || channel->has_sends())) {
+      needed = true;
+      all_ended = true;
+      break;
+    }
+  }
+  if (!all_ended || !needed) return absl::OkStatus();
+  // Its control connection may say why.
+  MUSTER_RETURN_IF_ERROR(ReadControl(peer));
+  return Dead(peer.rank, peer.departed ? "it left while more was expected of it"
+                                       : "it closed its connection");
+}
+
+absl::Status TcpMesh::ProgressConnection(Peer& peer, TcpConnection& connection, bool read,
+                                         std::vector<uint64_t>* completed, bool* more) {
+  *more = false;
+  absl::Status status;
+  if (connection.has_sends()) status = connection.Flush(completed);
+  if (status.ok() && read) status = connection.Read(kReadBudgetBytes, completed, more);
+  if (status.ok() && !connection.at_end()) return status;
+  if (!status.ok()) {
+    MUSTER_RETURN_IF_ERROR(ReadControl(peer));
+    return Dead(peer.rank, status.message());
+  }
+  if (connection.armed_events != 0) {
+    connection.armed_events = 0;
+    EpollControl(epoll_.get(), EPOLL_CTL_DEL, connection.fd(), 0, 0);
+  }
+  return CheckEnded(peer);
+}
+
+absl::Status TcpMesh::Progress(std::vector<uint64_t>* completed, bool* more) {
+  *more = false;
+  completed->insert(completed->end(), served_at_post_.begin(), served_at_post_.end());
+  served_at_post_.clear();
+  const bool direct = connections_.size() <= kDirectConnections;
+  for (auto& [peer, connection] : connections_) {
+    if (!direct && !connection->has_sends() && !connection->held_back() && !connection->at_end()) {
+      continue;
+    }
+    bool more_here = false;
+    MUSTER_RETURN_IF_ERROR(ProgressConnection(
+        *peer, *connection, direct || connection->held_back(), completed, &more_here));
+    *more = *more || more_here;
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TcpMesh::Block(int timeout_ms, std::vector<uint64_t>* completed) {
+  for (size_t i = 0; i < connections_.size(); ++i) {
+    TcpConnection& connection = *connections_[i].second;
+    if (connection.at_end()) continue;
+    // What is held back must not wake us; if the peer dies its control connection says so.
+    uint32_t events = connection.held_back() ? 0 : EPOLLIN | EPOLLRDHUP;
+    if (connection.has_sends()) events |= EPOLLOUT;
+    if (events == connection.armed_events) continue;
+    connection.armed_events = events;
+    EpollControl(epoll_.get(), EPOLL_CTL_MOD, connection.fd(), events, i);
+  }
+  epoll_event events[64];
+  const int count = epoll_wait(epoll_.get(), events, 64, timeout_ms);
+  for (int i = 0; i < count; ++i) {
+    const uint64_t data = events[i].data.u64;
+    if (data == kWakeMark) {
+      DrainEventFd(wake_.get());
+    } else if ((data & kControlBit) != 0) {
+      MUSTER_RETURN_IF_ERROR(ReadControl(peers_[data & ~kControlBit]));
+    } else {
+      auto& [peer, connection] = connections_[data];
+      bool more = false;
+      MUSTER_RETURN_IF_ERROR(ProgressConnection(*peer, *connection, true, completed, &more));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TcpMesh::Poll(absl::Time deadline, absl::Duration spin,
+                           std::vector<uint64_t>* completed) {
+  const size_t before = completed->size();
+  absl::Time spin_until = absl::InfinitePast();
+  for (int round = 0;; ++round) {
+    absl::MutexLock lock(&drive_mu_);
+    if (failed_) return FailedStatus();
+    bool more = false;
+    absl::Status status = Progress(completed, &more);
+    if (!status.ok()) {
+      Fail(std::move(status), std::nullopt);
+      return FailedStatus();
+    }
+    if (completed->size() > before || wake_pending_.exchange(false)) return absl::OkStatus();
+    if (more) continue;
+    const absl::Time now = absl::Now();
+    if (round == 0) spin_until = now + spin;
+    const bool last = now >= deadline;
+    const bool spinning = !last && now < spin_until;
+    // While spinning, epoll (control connections, large meshes) is asked now and then only.
+    if (spinning && round % 8 != 7 && connections_.size() <= kDirectConnections) continue;
+    status = Block(last || spinning ? 0 : PollTimeoutMs(deadline), completed);
+    if (!status.ok()) {
+      Fail(std::move(status), std::nullopt);
+      return FailedStatus();
+    }
+    if (last || completed->size() > before) return absl::OkStatus();
+  }
+}
+
+void TcpMesh::Wake() {
+  wake_pending_ = true;
+  SignalEventFd(wake_.get());
+}
+
+void TcpMesh::Watch(absl::Time deadline) {
+  if (failed_) return;
+  epoll_event event;
+  if (epoll_wait(watch_epoll_.get(), &event, 1, PollTimeoutMs(deadline)) == 1 &&
+      event.data.u64 == kWakeMark) {
+    DrainEventFd(watch_wake_.get());
+  }
+}
+
+void TcpMesh::WakeWatcher() { SignalEventFd(watch_wake_.get()); }
+
+void TcpMesh::Close(const absl::Status& reason, std::optional<Rank> culprit) {
+  Fail(reason.ok() ? absl::CancelledError("the transport is closed") : reason, culprit);
+  Wake();
+  WakeWatcher();
+  absl::MutexLock lock(&drive_mu_);  // Waits for the driver, who sees failed_ and leaves.
+  if (closed_) return;
+  closed_ = true;
+  TcpControlFrame frame;
+  if (!reason.ok()) {
+    frame.kind = TcpControlFrame::Kind::kAbort;
+    frame.code = reason.code();
+    frame.culprit = culprit;
+    frame.text = std::string(reason.message());
+  }
+  const std::string bytes = EncodeControlFrame(frame);
+  for (Peer& peer : peers_) {
+    if (!peer.control.valid()) continue;
+    // Fits the empty buffer of a connection that carries nothing else; a dead peer needs no word.
+    [[maybe_unused]] const ssize_t sent =
+        send(peer.control.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
+  }
+  connections_.clear();
+  for (Peer& peer : peers_) {
+    peer.channels.clear();
+    peer.control.Reset();
+  }
+}
+
+}  // namespace muster
