@@ -225,7 +225,9 @@ struct Pause {
 // Receive the state from a live worker.
 struct Learn {
   JobId job;
-  Epoch epoch = 0;  // view in which the source is active
+  // Of the view in which the source is active, or what the worker has seen, if that is higher: a
+  // worker that has since heard of a newer proposal ignores it.
+  Epoch epoch = 0;
   Member source;
   bool operator==(const Learn&) const = default;
 };

@@ -16,6 +16,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <utility>
 #include <vector>
@@ -76,7 +77,7 @@ class CoordinatorCore {
   // Of the running job; none when there is no job or its state lives in checkpoints only.
   const View* CurrentView() const;
   // The proposal that awaits answers, 0 if none.
-  Epoch PendingEpoch() const { return proposal_ ? proposal_->epoch : 0; }
+  Epoch PendingEpoch() const { return run_.proposal ? run_.proposal->epoch : 0; }
 
   // Everything that can influence later behaviour, except times, in a canonical order.
   void AppendTo(Digest* digest) const;
@@ -84,8 +85,10 @@ class CoordinatorCore {
   size_t TableEntries() const;
 
  private:
+  // A directive that went out, by its digest (records may hold NaN, which equals nothing).
   struct Sent {
-    Directive directive;
+    uint64_t low = 0;
+    uint64_t high = 0;
     absl::Time at;
   };
   // What is known of one live incarnation.
@@ -93,23 +96,24 @@ class CoordinatorCore {
     Member self;
     std::string software_version;
     bool attached = false;
-    bool lapsed = false;       // silent for a lease
-    bool grace_over = false;   // detached for reattach_grace while waited for
-    bool grace_armed = false;  // the kReattach timer is set
-    bool suspected = false;    // by a peer, in the view in force
+    bool lapsed = false;         // silent for a lease
+    bool grace_over = false;     // detached for reattach_grace while waited for
+    bool grace_armed = false;    // the kReattach timer is set
+    bool restart_grace = false;  // only the (long) lease decides: the coordinator was away
     bool status_known = false;
     WorkerStatus status;
     absl::Time last_seen = absl::InfinitePast();
+    absl::Time detached_at = absl::InfinitePast();
     absl::Time lease_until = absl::InfinitePast();
-    std::optional<Incarnation> learn_source;
+    std::optional<Incarnation> learn_source;  // set: a learner
     uint64_t sources_tried = 0;
-    bool learn_failed = false;    // the source in learn_source is of no use
+    bool learn_failed = false;    // learn_source is of no use
     std::map<size_t, Sent> sent;  // by kind of directive
   };
   // A proposal that awaits answers.
   struct Proposal {
     Epoch epoch = 0;
-    std::vector<Incarnation> group;     // commit group of the last view, evicted ones left out
+    std::vector<Incarnation> group;     // commit group of the last view that may answer
     std::vector<Incarnation> recruits;  // learners, or the workers of a first view
     std::optional<StateTag> sealed;
     bool recruit_deadline_over = false;
@@ -119,76 +123,93 @@ class CoordinatorCore {
   // Why the next view differs from the last, gathered until it is decided.
   struct ChangeReason {
     std::map<WorkerName, ViewChangeCause> workers;
-    std::optional<absl::Time> started_at;
+    absl::Time started_at = absl::InfiniteFuture();
+  };
+  // What a job shows to its user; only stable steps.
+  struct Shown {
+    StateTag stable;
+    std::optional<Progress> progress;
+    std::optional<FinalReport> final_report;
   };
   using Link = std::pair<Incarnation, Incarnation>;  // smaller first
 
   // ---- coordinator_core.cc
+  void Advance();
+  void AdvanceOnce();
+  void Emit(coordinator::Action action);
+  void Record(PersistentRecord record);
+  void Note(coordinator::Severity severity, std::string text);
+  void SetTimer(coordinator::TimerKind kind, absl::Duration after, Incarnation worker = {});
+  void CancelTimer(coordinator::TimerKind kind, Incarnation worker = {});
+  void On(const coordinator::TimerFired& event);
+
+  // ---- workers.cc: sessions, leases, evictions
   void On(const coordinator::SessionOpened& event);
   void On(const coordinator::SessionClosed& event);
   void On(const coordinator::StatusReceived& event);
   void On(const coordinator::SuspicionReceived& event);
-  void On(const coordinator::JobSubmitted& event);
-  void On(const coordinator::JobCancelled& event);
-  void On(const coordinator::TimerFired& event);
-  void Advance();
-  void Emit(coordinator::Action action);
-  void Record(PersistentRecord record);
-  void Note(coordinator::Severity severity, std::string text);
-
-  // ---- workers.cc: sessions, leases, evictions
   void Refuse(Incarnation incarnation, const std::string& reason, bool permanent);
   void RenewLease(Incarnation incarnation, Worker& worker, absl::Duration duration);
   void OnLease(Incarnation incarnation);
   void OnReattachGrace(Incarnation incarnation);
+  void ArmGrace(Incarnation incarnation, Worker& worker);
   void Evict(Incarnation incarnation, const std::string& reason, ViewChangeCause cause);
+  void Retire(Incarnation incarnation, const std::string& reason);
   void Forget(Incarnation incarnation);
   bool IsEvicted(Incarnation incarnation) const;
-  bool MustBeFenced(Incarnation incarnation, const Worker& worker) const;
+  bool IsImpostor(Incarnation incarnation, const Worker& worker) const;
   Worker* Find(Incarnation incarnation);
   const Worker* Find(Incarnation incarnation) const;
+  std::string NameOf(Incarnation incarnation) const;
   bool IsGone(Incarnation incarnation) const;
+  bool IsDraining(Incarnation incarnation) const;
 
   // ---- view.cc: when to change the view in force
   void KeepView();
   std::optional<std::string> ReasonToPropose() const;
-  void ManageLearners();
-  void ChooseSource(Worker& learner);
-  std::vector<Incarnation> Learners() const;
-  std::vector<Incarnation> ReadyLearners() const;
   std::optional<StateTag> PausedTag() const;
   void PlanChange();
   void WatchDrainOfLast();
   bool AllSilent() const;
+  void BeginLost();
   void OnOrphanTimeout();
-  void GiveEverybodyAnotherChance();
+  void GiveEverybodyAnotherChance(Incarnation returned);
   void Dissolve(const std::string& reason);
   void ReportActivation();
 
+  // ---- learners.cc
+  void ManageLearners();
+  void ChooseSource(Worker& learner);
+  bool IsRecruitable(Incarnation incarnation, const Worker& worker) const;
+  std::vector<Incarnation> ReadyLearners() const;
+
   // ---- proposal.cc: asking, deciding
   void StartView();
-  std::vector<Incarnation> Candidates() const;
-  void Propose(std::vector<Incarnation> recruits, std::optional<StateTag> sealed,
-               const std::string& reason);
+  void StartProposal(std::vector<Incarnation> recruits, std::optional<StateTag> sealed,
+                     const std::string& reason);
+  std::vector<Incarnation> CommitGroup() const;
   void AdvanceProposal();
+  bool IsAsked(Incarnation incarnation) const;
   bool HasAnswered(Incarnation incarnation) const;
-  void Decide();
+  void DecideNow();
   void DecideFirst();
   void CountLinkFaults(std::vector<Incarnation>* members);
-  void Activate(muster::Activate decision, const std::string& reason);
+  void PutInForce(Activate decision, const std::string& reason);
   void CloseProposal();
-  void NoteChange(const WorkerName& name, ViewChangeCause cause);
+  void NoteChange(const WorkerName& name, ViewChangeCause cause, absl::Time since);
 
   // ---- jobs.cc: queue, checkpoints, end
+  void On(const coordinator::JobSubmitted& event);
+  void On(const coordinator::JobCancelled& event);
   void StartNextJob();
   void SetJobState(JobState state, const std::string& reason);
-  void EndJobNow(JobId job, JobState outcome, const std::string& reason);
+  void EndJobNow(const JobId& job, JobState outcome, const std::string& reason);
+  void ShowProgress(const WorkerStatus& status);
   void WatchFailures();
   void WatchCheckpoints();
   void WatchEnd();
   PersistentJob* Job();
   const PersistentJob* Job() const;
-  bool AtEnd() const;
   JobInfo Describe(const PersistentJob& job) const;
 
   // ---- directives.cc: what each worker should be told
@@ -200,30 +221,33 @@ class CoordinatorCore {
   PersistentState persistent_;
   Epoch heard_epoch_ = 0;  // highest reported by any worker
   std::map<Incarnation, Worker> workers_;
+  std::map<JobId, Shown> shown_;
 
   // Of the running job; reset when it ends.
-  JobId job_;  // empty: none
-  JobState job_state_ = JobState::kQueued;
-  std::string job_reason_;
-  bool start_armed_ = false;
-  bool start_over_ = false;  // start_timeout has passed
-  std::optional<Proposal> proposal_;
-  ChangeReason change_;
-  bool pause_wanted_ = false;
-  bool pause_batch_armed_ = false;
-  bool lost_ = false;         // every member is silent; the orphan timer runs
-  bool drain_armed_ = false;  // the drain-checkpoint timer runs
-  std::optional<coordinator::ViewChangeReport>
-      change_report_;  // of the view in force, until stepped
-  std::map<Link, int> link_faults_;
-  bool link_window_armed_ = false;
-  std::vector<Link> broken_links_;  // reported in the view in force
-  bool link_report_ = false;        // a suspicion without culprit, in the view in force
-  std::map<JobId, std::pair<Progress, std::optional<FinalReport>>> progress_;
-  std::map<JobId, Step> stable_step_;
+  struct Run {
+    JobId job;  // empty: none
+    JobState state = JobState::kQueued;
+    std::string reason;
+    bool start_armed = false;
+    bool start_over = false;  // start_timeout has passed
+    std::optional<Proposal> proposal;
+    ChangeReason change;
+    bool pause_wanted = false;
+    bool pause_batch_armed = false;
+    bool lost = false;         // every member is silent; the orphan timer runs
+    bool drain_armed = false;  // the drain-checkpoint timer runs
+    std::map<Link, int> link_faults;
+    bool link_window_armed = false;
+    // In the view in force.
+    std::set<Link> broken_links;
+    bool broken_somewhere = false;                        // a suspicion that names nobody
+    std::optional<coordinator::ViewChangeReport> report;  // until its first step
+  };
+  Run run_;
 
   // Of the call in progress.
   absl::Time now_ = absl::InfinitePast();
+  bool changed_ = false;  // Advance() has more to do
   coordinator::Actions actions_;
 };
 

@@ -48,7 +48,7 @@ class WorkerCore {
   const View* view() const;
   bool drain_requested() const { return drain_requested_; }
   // After Rejoin or Exit nothing more comes out.
-  bool left() const;
+  bool left() const { return std::holds_alternative<Left>(role_); }
   const std::string& fleet_id() const { return fleet_id_; }
   Epoch highest_epoch() const { return seen_epoch_; }
   Term highest_term() const { return highest_term_; }
@@ -118,23 +118,21 @@ class WorkerCore {
     bool operator==(const Headline&) const = default;
   };
 
-  // ---- worker_core.cc: sessions, timers, status
-  void On(const worker::DirectiveReceived& event);
+  // ---- worker_core.cc: timers, sessions, status
   void On(const worker::SessionAttached& event);
   void On(const worker::SessionDetached& event);
-  void On(const worker::CheckpointDurable& event);
-  void On(const worker::CheckpointCommitted& event);
-  void On(const worker::ProgressMeasured& event);
   void On(const worker::JobFailed& event);
   void On(const worker::DrainRequested& event);
   void On(const worker::TimerFired& event);
+  void OnOrphanTimeout();
   void Emit(worker::Action action);
   void Note(bool warning, std::string text);
   Headline MakeHeadline() const;
   void SendStatusNow();
   void Leave(worker::Action last);
 
-  // ---- directives.cc
+  // ---- directives.cc: what the coordinator says
+  void On(const worker::DirectiveReceived& event);
   void Obey(const Welcome& welcome);
   void Obey(const Evicted& evicted);
   void Obey(const Propose& propose);
@@ -146,10 +144,9 @@ class WorkerCore {
   void Obey(const EndJob& end);
   void Obey(const Release& release);
   void BeginAnswer(Epoch epoch);
-  void StopLearningIfAny();
   void DropState();
 
-  // ---- steps.cc: quiesce, activation, the doors of a step, learning
+  // ---- steps.cc: the view, and the doors of a step
   void On(const worker::Quiesced& event);
   void On(const worker::MeshConnected& event);
   void On(const worker::MeshFailed& event);
@@ -157,17 +154,26 @@ class WorkerCore {
   void On(const worker::StepPrepared& event);
   void On(const worker::RecordFormed& event);
   void On(const worker::StepApplied& event);
+  void On(const worker::FinalWorkDone& event);
+  bool MayCommit(Epoch epoch, Step step) const;
+  void RunIfReady();
+  void BecomePaused();
+  void MaybeDrainCheckpoint();
+  Active* InEpoch(Epoch epoch);
+
+  // ---- state.cc: what is held, what may be seen, learning, checkpoints
   void On(const worker::LearnProgress& event);
   void On(const worker::LearnFailed& event);
-  void On(const worker::FinalWorkDone& event);
-  void RunIfReady(Active& active);
-  void BecomePaused(Active& active);
-  void MaybeLearnUpTo(Learning& learning);
+  void On(const worker::CheckpointDurable& event);
+  void On(const worker::CheckpointCommitted& event);
+  void On(const worker::ProgressMeasured& event);
+  void LearnWhatIsProposed();
   void RaiseStable(const StateTag& tag);
   bool Holds(const StateTag& tag) const;
   bool SameState(const StateTag& a, const StateTag& b) const;
-  Active* InEpoch(Epoch epoch);
+  bool CanRollForward(const Activate& activate) const;
   StateTag VisibleTag() const;
+  bool IsVisible(const StateTag& tag) const;
 
   WorkerOptions options_;
   std::string fleet_id_;
@@ -193,6 +199,7 @@ class WorkerCore {
 
   bool drain_requested_ = false;
   std::optional<StateTag> drain_checkpoint_;  // asked for at this tag
+  std::optional<StateTag> naming_;            // CommitCheckpointFiles is under way
   std::optional<CheckpointReport> durable_;
   std::optional<CheckpointReport> committed_;
   std::optional<Progress> progress_pending_;  // of a step not yet stable

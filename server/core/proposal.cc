@@ -1,0 +1,361 @@
+// Asking for answers and deciding on them.
+#include <algorithm>
+
+#include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
+#include "server/core/coordinator_core.h"
+#include "server/core/decide.h"
+
+namespace muster {
+
+using coordinator::Severity;
+using coordinator::TimerKind;
+
+namespace {
+
+bool Contains(const std::vector<Incarnation>& list, Incarnation incarnation) {
+  return std::find(list.begin(), list.end(), incarnation) != list.end();
+}
+
+}  // namespace
+
+// No view is in force: form the first one, or the first after everything was lost.
+void CoordinatorCore::StartView() {
+  const PersistentJob& job = *Job();
+  std::vector<std::pair<WorkerName, Incarnation>> candidates;
+  for (const auto& [incarnation, worker] : workers_) {
+    if (IsRecruitable(incarnation, worker)) candidates.push_back({worker.self.name, incarnation});
+  }
+  const bool again = job.branch > 0;
+  const size_t least = static_cast<size_t>(std::max(1, job.plan.min_workers));
+  const size_t wanted = again || run_.start_over
+                            ? least
+                            : std::max(least, static_cast<size_t>(job.plan.start_workers));
+  if (!again && !run_.start_armed) {
+    run_.start_armed = true;
+    SetTimer(TimerKind::kStart, options_.start_timeout);
+  }
+  if (candidates.size() < wanted) return;
+  std::sort(candidates.begin(), candidates.end());
+  const size_t most = std::max(least, static_cast<size_t>(job.plan.max_workers));
+  if (candidates.size() > most) candidates.resize(most);
+  std::vector<Incarnation> recruits;
+  for (const auto& [name, incarnation] : candidates) recruits.push_back(incarnation);
+  run_.change.started_at = std::min(run_.change.started_at, now_);
+  if (!again) SetJobState(JobState::kStarting, "workers are here; forming the first view");
+  StartProposal(std::move(recruits), std::nullopt,
+                again ? "the job starts again" : "the job starts");
+}
+
+// Rule 2 stands here: who may answer for the last view. An evicted incarnation never may again.
+// (The explorer's mutant lets those back who still claim a part in the job.)
+std::vector<Incarnation> CoordinatorCore::CommitGroup() const {
+  std::vector<Incarnation> group;
+  const View* view = CurrentView();
+  if (view == nullptr) return group;
+  for (const Member& member : view->members) {
+    if (Find(member.incarnation) != nullptr) group.push_back(member.incarnation);
+  }
+  if (options_.rules.eviction_is_final) return group;
+  for (const auto& [incarnation, worker] : workers_) {
+    if (worker.status_known && worker.status.job == run_.job && worker.status.active_epoch > 0 &&
+        !Contains(group, incarnation)) {
+      group.push_back(incarnation);
+    }
+  }
+  return group;
+}
+
+void CoordinatorCore::StartProposal(std::vector<Incarnation> recruits,
+                                    std::optional<StateTag> sealed, const std::string& reason) {
+  CloseProposal();
+  // The number is persisted before it is said, and lies beyond all that anybody has heard (rule
+  // 13).
+  const Epoch epoch = std::max(persistent_.epoch, heard_epoch_) + 1;
+  Record(EpochReserved{epoch});
+  Proposal proposal;
+  proposal.epoch = epoch;
+  proposal.group = CommitGroup();
+  proposal.recruits = std::move(recruits);
+  proposal.sealed = sealed;
+  Note(Severity::kInfo, absl::StrFormat("proposal %d to %d members and %d recruits: %s", epoch,
+                                        proposal.group.size(), proposal.recruits.size(), reason));
+  for (Incarnation incarnation : proposal.group) ArmGrace(incarnation, *Find(incarnation));
+  if (!proposal.recruits.empty()) {
+    SetTimer(TimerKind::kLearnerAnswer, options_.learner_answer_timeout);
+  }
+  run_.proposal = std::move(proposal);
+  changed_ = true;
+}
+
+void CoordinatorCore::CloseProposal() {
+  if (!run_.proposal.has_value()) return;
+  if (!run_.proposal->recruits.empty()) CancelTimer(TimerKind::kLearnerAnswer);
+  if (run_.proposal->collect_armed) CancelTimer(TimerKind::kCollect);
+  run_.proposal.reset();
+}
+
+bool CoordinatorCore::IsAsked(Incarnation incarnation) const {
+  return run_.proposal.has_value() && (Contains(run_.proposal->group, incarnation) ||
+                                       Contains(run_.proposal->recruits, incarnation));
+}
+
+bool CoordinatorCore::HasAnswered(Incarnation incarnation) const {
+  const Worker* worker = Find(incarnation);
+  return worker != nullptr && worker->status_known && run_.proposal.has_value() &&
+         worker->status.answered_epoch == run_.proposal->epoch;
+}
+
+void CoordinatorCore::AdvanceProposal() {
+  Proposal& proposal = *run_.proposal;
+  const auto knows_newer = [&](Incarnation incarnation) {
+    const Worker* worker = Find(incarnation);
+    return worker != nullptr && worker->status_known && worker->status.seen_epoch > proposal.epoch;
+  };
+  if (std::any_of(proposal.group.begin(), proposal.group.end(), knows_newer) ||
+      std::any_of(proposal.recruits.begin(), proposal.recruits.end(), knows_newer)) {
+    StartProposal(proposal.recruits, proposal.sealed, "a worker has heard of a newer one");
+    return;
+  }
+  std::erase_if(proposal.recruits, [this](Incarnation incarnation) { return IsGone(incarnation); });
+  const bool recruits_pending =
+      !proposal.recruit_deadline_over &&
+      !std::all_of(proposal.recruits.begin(), proposal.recruits.end(),
+                   [this](Incarnation incarnation) { return HasAnswered(incarnation); });
+  if (CurrentView() == nullptr) {
+    if (!recruits_pending) DecideFirst();
+    return;
+  }
+  bool somebody_here = false;
+  bool group_pending = false;
+  for (Incarnation incarnation : proposal.group) {
+    if (IsGone(incarnation)) continue;
+    const Worker& worker = *Find(incarnation);
+    if (HasAnswered(incarnation)) {
+      // One who answered and then broke its session is waited for as well: a view with a dead
+      // member would have to change again at once.
+      (worker.attached || worker.restart_grace ? somebody_here : group_pending) = true;
+      if (!worker.attached) ArmGrace(incarnation, *Find(incarnation));
+    } else {
+      group_pending = true;
+    }
+  }
+  if (group_pending) return;
+  if (!somebody_here) return BeginLost();
+  if (recruits_pending) return;
+  // Thirty deaths make one activation (rule 14): when one is sure, wait a moment for others.
+  const View& view = *CurrentView();
+  const bool somebody_died =
+      std::any_of(view.members.begin(), view.members.end(),
+                  [this](const Member& member) { return IsGone(member.incarnation); });
+  if (somebody_died && !proposal.collected) {
+    if (!proposal.collect_armed) SetTimer(TimerKind::kCollect, options_.collect_window);
+    proposal.collect_armed = true;
+    return;
+  }
+  DecideNow();
+}
+
+// The first view, or the first on a new branch: nobody holds anything that counts (rule 3).
+void CoordinatorCore::DecideFirst() {
+  const PersistentJob& job = *Job();
+  Activate activate;
+  View& view = activate.view;
+  view.epoch = run_.proposal->epoch;
+  view.job = run_.job;
+  for (Incarnation incarnation : run_.proposal->recruits) {
+    if (HasAnswered(incarnation) && !IsDraining(incarnation)) {
+      view.members.push_back(Find(incarnation)->self);
+    }
+  }
+  if (static_cast<int>(view.members.size()) < std::max(1, job.plan.min_workers)) {
+    CloseProposal();
+    return;
+  }
+  const std::optional<CheckpointReport>& newest = job.newest_checkpoint;
+  view.resume = {job.branch + 1, newest.has_value() ? newest->tag.step : 0, view.epoch};
+  view.hold = view.resume.step >= job.plan.total_steps;
+  activate.fresh_start = FreshStart{newest.has_value() ? newest->path : std::string()};
+  const ViewChangeCause cause =
+      job.branch == 0 ? ViewChangeCause::kStart : ViewChangeCause::kRestart;
+  for (const Member& member : view.members) NoteChange(member.name, cause, now_);
+  const std::string reason =
+      newest.has_value() ? absl::StrFormat("from the checkpoint of step %d", newest->tag.step)
+                         : std::string("from initial weights");
+  PutInForce(std::move(activate), reason);
+}
+
+void CoordinatorCore::DecideNow() {
+  const Proposal proposal = *run_.proposal;
+  const View last = CurrentView() == nullptr ? View{} : *CurrentView();
+  std::vector<Answer> answers;
+  for (Incarnation incarnation : proposal.group) {
+    if (!HasAnswered(incarnation)) continue;
+    const WorkerStatus& status = Find(incarnation)->status;
+    answers.push_back(
+        {incarnation, status.has_state, status.applied, status.prepared, status.record});
+  }
+  const Decision decision = Decide(answers, *Job()->decision, options_.rules.state_is_tagged);
+  std::vector<Incarnation> members;
+  for (Incarnation incarnation : proposal.group) {
+    if (Contains(decision.able, incarnation) && !IsGone(incarnation))
+      members.push_back(incarnation);
+  }
+  if (members.empty()) {
+    // Those who could go on are gone, or nobody could: the others must join anew.
+    Note(Severity::kError, decision.reason);
+    for (const Answer& answer : answers) {
+      if (!Contains(decision.able, answer.worker)) {
+        Evict(answer.worker, "it cannot reach the newest state", ViewChangeCause::kLeave);
+      }
+    }
+    changed_ = true;
+    return;
+  }
+  CountLinkFaults(&members);
+  for (Incarnation incarnation : proposal.recruits) {
+    const WorkerStatus& status = Find(incarnation)->status;
+    const bool holds = status.has_state &&
+                       SameState(status.applied, decision.resume, options_.rules.state_is_tagged);
+    if (!HasAnswered(incarnation) || !holds || IsDraining(incarnation)) continue;
+    if (static_cast<int>(members.size()) >= Job()->plan.max_workers) continue;
+    members.push_back(incarnation);
+    NoteChange(Find(incarnation)->self.name, ViewChangeCause::kJoin, now_);
+  }
+
+  // Draining members leave when somebody stays; otherwise one of them keeps the state.
+  std::vector<Incarnation> leaving;
+  const bool somebody_stays =
+      std::any_of(members.begin(), members.end(), [this](Incarnation m) { return !IsDraining(m); });
+  std::vector<Incarnation> staying;
+  for (Incarnation incarnation : members) {
+    const bool stays = somebody_stays ? !IsDraining(incarnation) : staying.empty();
+    (stays ? staying : leaving).push_back(incarnation);
+  }
+  for (Incarnation incarnation : leaving) {
+    NoteChange(Find(incarnation)->self.name, ViewChangeCause::kDrain, now_);
+  }
+
+  Activate activate;
+  activate.view.epoch = proposal.epoch;
+  activate.view.job = run_.job;
+  for (Incarnation incarnation : staying) activate.view.members.push_back(Find(incarnation)->self);
+  activate.view.resume = decision.resume;
+  activate.view.hold = !somebody_stays ||
+                       static_cast<int>(staying.size()) < Job()->plan.min_workers ||
+                       decision.resume.step >= Job()->plan.total_steps;
+  activate.roll_forward = decision.roll_forward;
+  activate.fresh_start = decision.fresh_start;
+
+  // Rule 2: whoever is decided without, or cannot follow, is evicted for good.
+  for (Incarnation incarnation : proposal.group) {
+    if (Contains(staying, incarnation) || Contains(leaving, incarnation)) continue;
+    const bool silent = IsGone(incarnation);
+    Evict(incarnation,
+          silent ? "it was silent while the view changed" : "it could not stay in the view",
+          silent ? ViewChangeCause::kDeath : ViewChangeCause::kLeave);
+  }
+  PutInForce(std::move(activate), decision.reason);
+}
+
+// Rule 14: a link that breaks again and again, with both ends alive, evicts its end with more bad
+// links; of two equal ones, the higher rank.
+void CoordinatorCore::CountLinkFaults(std::vector<Incarnation>* members) {
+  for (const Link& link : run_.broken_links) {
+    if (!Contains(*members, link.first) || !Contains(*members, link.second)) continue;
+    ++run_.link_faults[link];
+    if (!run_.link_window_armed) {
+      run_.link_window_armed = true;
+      SetTimer(TimerKind::kLinkWindow, options_.link_fault_window);
+    }
+  }
+  const std::map<Link, int> faults = run_.link_faults;
+  const auto bad_links = [&](Incarnation incarnation) {
+    int count = 0;
+    for (const auto& [link, times] : faults) {
+      if (link.first == incarnation || link.second == incarnation) count += times;
+    }
+    return count;
+  };
+  for (const auto& [link, times] : faults) {
+    if (times < options_.link_faults_before_eviction) continue;
+    const auto first = std::find(members->begin(), members->end(), link.first);
+    const auto second = std::find(members->begin(), members->end(), link.second);
+    if (first == members->end() || second == members->end()) continue;
+    const int first_bad = bad_links(link.first);
+    const int second_bad = bad_links(link.second);
+    const bool take_first = first_bad != second_bad ? first_bad > second_bad : first > second;
+    const Incarnation loser = take_first ? link.first : link.second;
+    members->erase(take_first ? first : second);
+    // The caller evicts whoever is asked and not a member.
+    Note(Severity::kWarning,
+         absl::StrFormat("the link between %s and %s broke %d times; %s leaves", NameOf(link.first),
+                         NameOf(link.second), times, NameOf(loser)));
+  }
+}
+
+void CoordinatorCore::NoteChange(const WorkerName& name, ViewChangeCause cause, absl::Time since) {
+  run_.change.workers.emplace(name, cause);
+  run_.change.started_at = std::min(run_.change.started_at, since);
+}
+
+void CoordinatorCore::PutInForce(Activate decision, const std::string& reason) {
+  CloseProposal();
+  const View& view = decision.view;
+
+  coordinator::ViewChangeReport report;
+  report.job = view.job;
+  report.epoch = view.epoch;
+  report.cause = ViewChangeCause::kLeave;
+  // The gravest cause names the change.
+  for (ViewChangeCause cause :
+       {ViewChangeCause::kJoin, ViewChangeCause::kDrain, ViewChangeCause::kLeave,
+        ViewChangeCause::kDeath, ViewChangeCause::kStart, ViewChangeCause::kRestart}) {
+    for (const auto& [name, its_cause] : run_.change.workers) {
+      if (its_cause == cause) report.cause = cause;
+    }
+  }
+  for (const auto& [name, cause] : run_.change.workers) report.workers.push_back(name);
+  report.members = view.members;
+  report.resume = view.resume;
+  report.hold = view.hold;
+  report.reason = reason;
+  report.started_at = std::min(run_.change.started_at, now_);
+  report.decided_at = now_;
+
+  const Step total_steps = Job()->plan.total_steps;
+  const JobState state =
+      view.hold && view.resume.step < total_steps ? JobState::kWaiting : JobState::kRunning;
+  Note(Severity::kInfo, absl::StrFormat("view %d (%s): %s; %s", view.epoch, Name(report.cause),
+                                        absl::StrJoin(view.members, " ",
+                                                      [](std::string* out, const Member& member) {
+                                                        out->append(member.name);
+                                                      }),
+                                        reason));
+  SetJobState(state, state == JobState::kWaiting
+                         ? absl::StrFormat("%d of at least %d workers; the state is kept",
+                                           view.members.size(), Job()->plan.min_workers)
+                         : std::string());
+  Emit(coordinator::ViewChanged{report});
+  run_.report = std::move(report);
+  run_.change = {};
+  run_.pause_wanted = false;
+  if (run_.pause_batch_armed) CancelTimer(TimerKind::kPauseBatch);
+  run_.pause_batch_armed = false;
+  run_.broken_links.clear();
+  run_.broken_somewhere = false;
+  if (run_.start_armed) CancelTimer(TimerKind::kStart);
+  run_.start_armed = false;
+  if (run_.drain_armed) CancelTimer(TimerKind::kDrainCheckpoint);
+  run_.drain_armed = false;
+  for (const Member& member : view.members) {
+    Worker& worker = workers_.at(member.incarnation);
+    worker.learn_source.reset();
+    worker.learn_failed = false;
+  }
+  // `view` lives in `decision`, which goes last.
+  Record(DecisionMade{std::move(decision)});
+  changed_ = true;
+}
+
+}  // namespace muster

@@ -1,0 +1,144 @@
+// A view from its activation to its end, and the doors through which a step changes the state.
+#include "absl/strings/str_format.h"
+#include "base/check.h"
+#include "worker/core/worker_core.h"
+
+namespace muster {
+
+WorkerCore::Active* WorkerCore::InEpoch(Epoch epoch) {
+  Active* active = std::get_if<Active>(&role_);
+  return active != nullptr && active->view.epoch == epoch ? active : nullptr;
+}
+
+void WorkerCore::On(const worker::Quiesced& event) {
+  if (Answering* answering = std::get_if<Answering>(&role_)) {
+    if (answering->epoch != event.epoch) return;  // of an older proposal
+    answering->quiesced = true;
+    answered_epoch_ = event.epoch;
+  } else if (Orphaned* orphaned = std::get_if<Orphaned>(&role_)) {
+    if (orphaned->quiesce_epoch != event.epoch || orphaned->quiesced) return;
+    orphaned->quiesced = true;
+    if (has_state_) Emit(worker::StartOrphanCheckpoint{applied_});
+  }
+}
+
+void WorkerCore::On(const worker::MeshConnected& event) {
+  Active* active = InEpoch(event.epoch);
+  if (active == nullptr) return;
+  active->mesh_connected = true;
+  RunIfReady();
+}
+
+void WorkerCore::On(const worker::MeshFailed& event) {
+  Active* active = InEpoch(event.epoch);
+  if (active == nullptr) return;
+  Suspicion suspicion;
+  suspicion.epoch = event.epoch;
+  suspicion.reason = event.reason;
+  const auto size = static_cast<Rank>(active->view.members.size());
+  if (event.culprit.has_value() && *event.culprit >= 0 && *event.culprit < size) {
+    suspicion.suspect = active->view.members[static_cast<size_t>(*event.culprit)].incarnation;
+  }
+  // Reported once, and again when it names more than before.
+  if (active->broken.has_value() && (active->broken->suspect || !suspicion.suspect)) return;
+  active->broken = suspicion;
+  Emit(worker::SendSuspicion{suspicion});
+}
+
+void WorkerCore::On(const worker::StateReady& event) {
+  Active* active = InEpoch(event.epoch);
+  if (active == nullptr || active->state_ready) return;
+  MUSTER_CHECK(event.tag == active->view.resume)
+      << "the shell made the state of step " << event.tag.step << " where view "
+      << active->view.epoch << " asked for step " << active->view.resume.step;
+  active->state_ready = true;
+  has_state_ = true;
+  applied_ = active->view.resume;
+  RaiseStable(active->view.resume);
+  RunIfReady();
+}
+
+void WorkerCore::RunIfReady() {
+  Active& active = std::get<Active>(role_);
+  if (active.stage != Stage::kActivating || !active.mesh_connected || !active.state_ready) return;
+  if (active.view.hold) {
+    BecomePaused();
+  } else {
+    active.stage = Stage::kRunning;
+    Emit(worker::RunSteps{active.view, active.view.resume.step + 1});
+  }
+}
+
+// First door: everything the step needs is here. From now on a record of it may exist anywhere.
+void WorkerCore::On(const worker::StepPrepared& event) {
+  Active* active = InEpoch(event.epoch);
+  if (active == nullptr || active->stage != Stage::kRunning || active->applying ||
+      event.step != applied_.step + 1) {
+    return;
+  }
+  prepared_ = Prepared{event.step, event.epoch};
+  Emit(worker::ContributeCommit{event.epoch, event.step, active->pause_requested});
+}
+
+// Rule 1 stands here, at the one place where a step enters the state: only a record of the view in
+// force, for the step prepared in it. (The explorer's mutant asks for the step alone.)
+bool WorkerCore::MayCommit(Epoch epoch, Step step) const {
+  if (!prepared_.has_value() || prepared_->step != step) return false;
+  if (!options_.rules.quiesce_before_answer) {
+    return std::holds_alternative<Active>(role_) || std::holds_alternative<Answering>(role_);
+  }
+  const Active* active = std::get_if<Active>(&role_);
+  return active != nullptr && active->view.epoch == epoch && prepared_->epoch == epoch;
+}
+
+// Second door: holding the record is having applied (rule 2), and makes the step before it stable.
+void WorkerCore::On(const worker::RecordFormed& event) {
+  if (!MayCommit(event.epoch, event.record.step)) return;
+  const StateTag before = applied_;
+  applied_ = {before.branch, event.record.step, event.epoch};
+  record_ = event.record;
+  prepared_.reset();
+  RaiseStable(before);
+  if (Active* active = std::get_if<Active>(&role_)) {
+    active->applying = true;
+    active->pausing = event.record.pause;
+  }
+  Emit(worker::ApplyStep{event.record, applied_});
+}
+
+void WorkerCore::On(const worker::StepApplied& event) {
+  Active* active = InEpoch(event.epoch);
+  if (active == nullptr || !active->applying) return;
+  active->applying = false;
+  active->stepped = true;
+  if (active->pausing) BecomePaused();
+}
+
+void WorkerCore::BecomePaused() {
+  std::get<Active>(role_).stage = Stage::kPaused;
+  MaybeDrainCheckpoint();
+}
+
+// A member that rests on hold and wants to leave may be the last: its state must be durable first.
+void WorkerCore::MaybeDrainCheckpoint() {
+  const Active* active = std::get_if<Active>(&role_);
+  if (active == nullptr || !drain_requested_ || !active->view.hold ||
+      active->stage != Stage::kPaused || drain_checkpoint_ == applied_) {
+    return;
+  }
+  drain_checkpoint_ = applied_;
+  if ((durable_.has_value() && durable_->tag == applied_) ||
+      (committed_.has_value() && committed_->tag == applied_)) {
+    return;
+  }
+  Emit(worker::StartDrainCheckpoint{applied_});
+}
+
+void WorkerCore::On(const worker::FinalWorkDone& event) {
+  Active* active = InEpoch(event.epoch);
+  if (active == nullptr || active->stage != Stage::kFinalWork) return;
+  active->stage = Stage::kFinished;
+  active->final_report = event.report;
+}
+
+}  // namespace muster
