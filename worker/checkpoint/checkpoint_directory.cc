@@ -89,11 +89,13 @@ absl::Status KeepNewest(FileSystem& files, const std::string& root, int keep_las
       ++kept;
       continue;
     }
-    // Renamed first: a checkpoint that is half removed must not bear a checkpoint's name.
+    // Renamed, durably, before its files go: a checkpoint that is half removed must not bear a
+    // checkpoint's name, not even after a power loss.
     const std::string removed = JoinPath(
         root, absl::StrCat(kRemovedPrefix, CheckpointName(checkpoint.manifest.progress.step)));
     MUSTER_RETURN_IF_ERROR(files.RemoveAll(removed));
     MUSTER_RETURN_IF_ERROR(files.Rename(checkpoint.path, removed));
+    MUSTER_RETURN_IF_ERROR(files.SyncDirectory(root));
     MUSTER_RETURN_IF_ERROR(files.RemoveAll(removed));
   }
   return absl::OkStatus();

@@ -92,13 +92,15 @@ void WriteEarlierCheckpoint(const std::string& root, const Layout& layout) {
   ASSERT_TRUE(writer.Commit(*prepared).ok());
 }
 
-// A new worker goes on after the crash: it writes a checkpoint and leaves no litter.
-void ExpectRecovers(const std::string& root, const Layout& layout) {
+// A new worker goes on after the crash: it tidies up without harm to what is complete, writes a
+// checkpoint, and leaves no litter.
+void ExpectRecovers(const std::string& root, const Layout& layout, const Progress& progress) {
   PosixFileSystem files;
   CheckpointWriter writer(files, {.root = root, .incarnation = {8}, .keep_last = 1});
   const OwnedState state(layout, 400, /*branch=*/2);
   const auto prepared = writer.Prepare(state.state());
   ASSERT_TRUE(prepared.ok()) << prepared.status();
+  ASSERT_EQ(Violation(root, layout, progress), std::nullopt);
   const auto committed = writer.Commit(*prepared);
   ASSERT_TRUE(committed.ok()) << committed.status();
   EXPECT_THAT(committed->warnings, ::testing::IsEmpty());
@@ -124,7 +126,7 @@ TEST_P(CheckpointCrashTest, WhereverItFailsTheNewestCompleteCheckpointLoads) {
     if (!failed) {
       ASSERT_EQ(progress.committed, 300);
     }
-    ASSERT_NO_FATAL_FAILURE(ExpectRecovers(root, layout));
+    ASSERT_NO_FATAL_FAILURE(ExpectRecovers(root, layout, progress));
   }
   EXPECT_GT(fail_at, 60) << "fewer operations than the checkpoints need: nothing was injected";
 }
@@ -146,6 +148,22 @@ TEST(CheckpointNewRootTest, SurvivesPowerLossRightAfterTheFirstCommit) {
   ASSERT_EQ(progress.committed, 300);
   files.Lose(Loss::kDataAndNames);
   EXPECT_EQ(Violation(root, layout, progress), std::nullopt);
+}
+
+// What Prepare reported as durable, the coordinator may approve after the machine came back.
+TEST(CheckpointPrepareTest, APreparedCheckpointSurvivesPowerLoss) {
+  const Layout layout = MakeLayout();
+  const TemporaryDirectory directory;
+  const CheckpointWriterOptions options{.root = directory.Path("runs/1"), .incarnation = {7}};
+  CrashingFileSystem files({});
+  const OwnedState state(layout, 100, /*branch=*/1);
+  const auto prepared = CheckpointWriter(files, options).Prepare(state.state());
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  files.Lose(Loss::kDataAndNames);
+  PosixFileSystem disk;
+  const auto committed = CheckpointWriter(disk, options).Commit(*prepared);
+  ASSERT_TRUE(committed.ok()) << committed.status();
+  EXPECT_EQ(Violation(options.root, layout, {.committed = 100, .committing = 100}), std::nullopt);
 }
 
 // The harness sees it when durability is missing.

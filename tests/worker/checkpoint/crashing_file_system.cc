@@ -10,6 +10,15 @@
 #include "base/status_macros.h"
 
 namespace muster {
+namespace {
+
+// The path of the same file after `from` was renamed to `to`.
+std::string Moved(const std::string& path, const std::string& from, const std::string& to) {
+  const bool inside = path == from || absl::StartsWith(path, from + "/");
+  return inside ? to + path.substr(from.size()) : path;
+}
+
+}  // namespace
 
 class CrashingFileSystem::File final : public WritableFile {
  public:
@@ -17,10 +26,11 @@ class CrashingFileSystem::File final : public WritableFile {
       : owner_(owner), path_(std::move(path)), file_(std::move(file)) {}
 
   absl::Status Append(absl::string_view bytes) override {
+    const bool already_failed = owner_.failed_;
     const absl::Status next = owner_.Next("write", path_);
     // A write that fails may have done a part of its work.
-    const absl::Status done = file_->Append(next.ok() ? bytes : bytes.substr(0, bytes.size() / 2));
-    MUSTER_CHECK(done.ok()) << done;
+    if (!next.ok()) bytes = bytes.substr(0, already_failed ? 0 : bytes.size() / 2);
+    MUSTER_RETURN_IF_ERROR(file_->Append(bytes));
     bytes_ += static_cast<int64_t>(bytes.size());
     return next;
   }
@@ -60,11 +70,14 @@ void CrashingFileSystem::Lose(Loss loss) {
     }
   }
   if (loss == Loss::kData) return;
-  for (auto change = names_.rbegin(); change != names_.rend(); ++change) {
-    if (change->renamed_from.empty()) {
-      std::filesystem::remove_all(change->path);
-    } else if (std::filesystem::exists(change->path)) {
-      std::filesystem::rename(change->path, change->renamed_from);
+  while (!names_.empty()) {
+    const NameChange change = names_.back();
+    names_.pop_back();
+    if (change.renamed_from.empty()) {
+      std::filesystem::remove_all(change.path);
+    } else if (std::filesystem::exists(change.path)) {
+      std::filesystem::rename(change.path, change.renamed_from);
+      MoveNames(change.path, change.renamed_from);
     }
   }
 }
@@ -110,16 +123,21 @@ absl::Status CrashingFileSystem::CreateDirectories(const std::string& path) {
 absl::Status CrashingFileSystem::Rename(const std::string& from, const std::string& to) {
   MUSTER_RETURN_IF_ERROR(Next("rename", from));
   MUSTER_RETURN_IF_ERROR(files_.Rename(from, to));
-  // Unsynced contents of a directory move with it.
-  const std::string prefix = from + "/";
   std::map<std::string, int64_t> moved;
-  for (const auto& [path, bytes] : synced_bytes_) {
-    const bool inside = path == from || absl::StartsWith(path, prefix);
-    moved[inside ? to + path.substr(from.size()) : path] = bytes;
-  }
+  for (const auto& [path, bytes] : synced_bytes_) moved[Moved(path, from, to)] = bytes;
   synced_bytes_ = std::move(moved);
+  MoveNames(from, to);
   names_.push_back({ParentDirectory(to), to, from});
   return absl::OkStatus();
+}
+
+void CrashingFileSystem::MoveNames(const std::string& from, const std::string& to) {
+  for (NameChange& change : names_) {
+    // Only what lies in the directory: its own name has a change of its own.
+    change.directory = Moved(change.directory, from, to);
+    if (change.path != from) change.path = Moved(change.path, from, to);
+    if (change.renamed_from != from) change.renamed_from = Moved(change.renamed_from, from, to);
+  }
 }
 
 absl::Status CrashingFileSystem::SyncDirectory(const std::string& path) {
@@ -131,8 +149,17 @@ absl::Status CrashingFileSystem::SyncDirectory(const std::string& path) {
 }
 
 absl::Status CrashingFileSystem::RemoveAll(const std::string& path) {
-  MUSTER_RETURN_IF_ERROR(Next("remove", path));
-  return files_.RemoveAll(path);
+  const bool already_failed = failed_;
+  const absl::Status next = Next("remove", path);
+  if (next.ok()) return files_.RemoveAll(path);
+  // Removing a directory that fails may have removed a part of it.
+  if (!already_failed && std::filesystem::is_directory(path)) {
+    MUSTER_ASSIGN_OR_RETURN(const std::vector<std::string> names, files_.ListDirectory(path));
+    for (size_t i = 1; i < names.size(); ++i) {
+      MUSTER_RETURN_IF_ERROR(files_.RemoveAll(JoinPath(path, names[i])));
+    }
+  }
+  return next;
 }
 
 }  // namespace muster

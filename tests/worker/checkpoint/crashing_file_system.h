@@ -57,6 +57,9 @@ class CrashingFileSystem final : public FileSystem {
   // Counts one operation; an error if it is to fail.
   absl::Status Next(absl::string_view operation, const std::string& path);
 
+  // Renames the paths of pending changes inside a directory that moved.
+  void MoveNames(const std::string& from, const std::string& to);
+
   const Options options_;
   int64_t operations_ = 0;
   bool failed_ = false;
