@@ -103,16 +103,19 @@ void CoordinatorCore::ShowProgress(const WorkerStatus& status) {
 }
 
 void CoordinatorCore::WatchFailures() {
+  // Who counts: the members, and before there is a view those who are to form it. A learner that fails
+  // is only not taken.
   const View* view = CurrentView();
-  if (view == nullptr) return;
-  for (const Member& member : view->members) {
-    const Worker* worker = Find(member.incarnation);
-    if (worker == nullptr || !worker->status_known) continue;
-    if (worker->status.phase == WorkerPhase::kFailed && worker->status.job == run_.job) {
-      EndJobNow(run_.job, JobState::kFailed,
-                absl::StrFormat("worker %s: %s", member.name, worker->status.failure));
-      return;
+  for (const auto& [incarnation, worker] : workers_) {
+    if (!worker.status_known || worker.status.phase != WorkerPhase::kFailed ||
+        worker.status.job != run_.job) {
+      continue;
     }
+    const bool counts = view != nullptr ? view->RankOf(incarnation) >= 0 : IsAsked(incarnation);
+    if (!counts) continue;
+    EndJobNow(run_.job, JobState::kFailed,
+              absl::StrFormat("worker %s: %s", worker.self.name, worker.status.failure));
+    return;
   }
 }
 

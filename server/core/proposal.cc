@@ -172,8 +172,19 @@ void CoordinatorCore::DecideFirst() {
     CloseProposal();
     return;
   }
-  const std::optional<CheckpointReport>& newest = job.newest_checkpoint;
-  view.resume = {job.branch + 1, newest.has_value() ? newest->tag.step : 0, view.epoch};
+  // A job that resumes starts from the newest checkpoint that any of them sees.
+  std::optional<CheckpointReport> newest = job.newest_checkpoint;
+  for (const Member& member : view.members) {
+    const std::optional<CheckpointReport>& seen = Find(member.incarnation)->status.committed;
+    if (!seen.has_value()) continue;
+    const auto age = [](const CheckpointReport& report) {
+      return std::make_pair(report.tag.branch, report.tag.step);
+    };
+    if (!newest.has_value() || age(*newest) < age(*seen)) newest = seen;
+  }
+  if (newest != job.newest_checkpoint) Record(CheckpointNamed{run_.job, *newest});
+  const uint64_t branch = std::max(job.branch, newest.has_value() ? newest->tag.branch : 0);
+  view.resume = {branch + 1, newest.has_value() ? newest->tag.step : 0, view.epoch};
   view.hold = view.resume.step >= job.plan.total_steps;
   activate.fresh_start = FreshStart{newest.has_value() ? newest->path : std::string()};
   const ViewChangeCause cause =
