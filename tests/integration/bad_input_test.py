@@ -1,0 +1,133 @@
+"""Wrong input gives one clear line, the right exit code, and never a crash or a hang."""
+
+import gzip
+import json
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+
+from harness import BINARIES, FleetTest, free_port, main
+
+
+class BadInputTest(FleetTest):
+
+    def run_program(self, *arguments):
+        result = subprocess.run([BINARIES / arguments[0], *map(str, arguments[1:])],
+                                stdin=subprocess.DEVNULL, capture_output=True, text=True,
+                                timeout=60)
+        return result.returncode, result.stdout + result.stderr
+
+    def expect(self, code, words, *arguments):
+        got, text = self.run_program(*arguments)
+        self.assertEqual(got, code, text)
+        for word in words:
+            self.assertIn(word, text)
+        self.assertNotIn("terminate called", text)
+        self.assertNotIn("check failed", text)
+
+    def up_arguments(self, job):
+        return ("muster", "up", "--job", job, "--workers", "2", "--run-directory",
+                self.directory / "run")
+
+    def edited(self, edit):
+        file = self.job("edited.json")
+        job = json.loads(file.read_text())
+        edit(job)
+        file.write_text(json.dumps(job))
+        return file
+
+    def test_wrong_flags(self):
+        for program in ("muster", "muster-coordinator", "muster-worker"):
+            self.expect(2, ["--no-such-flag"], program, "--no-such-flag")
+        self.expect(2, ["listen"], "muster-coordinator", "--listen", "nonsense")
+        self.expect(2, ["threads"], "muster-worker", "--threads", "0")
+        self.expect(2, ["quantum", "cpu"], "muster-worker", "--device", "quantum")
+
+    def test_wrong_job_files(self):
+        self.expect(2, ["nowhere.yaml"], *self.up_arguments("nowhere.yaml"))
+        yaml = self.directory / "bad.yaml"
+        yaml.write_text("name: x\ntraining:\n  batch: 3\n")
+        self.expect(2, ["bad.yaml:3", "training.batch"], *self.up_arguments(yaml))
+        yaml.write_text("name: [unclosed\n")
+        self.expect(2, ["bad.yaml"], *self.up_arguments(yaml))
+
+        def nan(job):
+            job["training"]["learning_rate"]["peak"] = float("nan")
+        self.expect(2, ["training.learning_rate.peak"], *self.up_arguments(self.edited(nan)))
+
+        def batch(job):
+            job["training"]["micro_batch"] = 7
+        self.expect(2, ["training.global_batch"], *self.up_arguments(self.edited(batch)))
+
+        def crowd(job):
+            job["workers"] = {"min": 5000}
+        self.expect(2, ["workers.min"], *self.up_arguments(self.edited(crowd)))
+
+    def test_missing_truncated_and_corrupt_data(self):
+        def missing(job):
+            job["data"]["idx"]["train_images"] = "/nowhere/images"
+        self.expect(1, ["/nowhere/images"], *self.up_arguments(self.edited(missing)))
+
+        images = (self.directory / "train-images").read_bytes()
+        cut = self.directory / "cut-images"
+        cut.write_bytes(images[:5000])
+
+        def truncated(job):
+            job["data"]["idx"]["train_images"] = str(cut)
+        self.expect(1, ["cut-images"], *self.up_arguments(self.edited(truncated)))
+
+        packed = bytearray(gzip.compress(images))
+        packed[len(packed) // 2] ^= 0xff
+        cut.write_bytes(packed)
+        self.expect(1, ["cut-images"], *self.up_arguments(self.edited(truncated)))
+
+    def test_loss_that_stays_nan_ends_the_job(self):
+        job = self.job("nan.json", training={
+            "optimizer": {"sgd": {}}, "max_nonfinite_steps": 3,
+            "learning_rate": {"peak": 1e30}})
+        self.expect(1, ["3 steps in a row", "learning_rate"], *self.up_arguments(job))
+
+    def test_port_in_use(self):
+        with socket.socket() as taken:
+            taken.bind(("127.0.0.1", 0))
+            taken.listen()
+            address = f"127.0.0.1:{taken.getsockname()[1]}"
+            self.expect(1, [address], "muster-coordinator", "--listen", address)
+            self.expect(1, [address], "muster-coordinator", "--listen", "127.0.0.1:0",
+                        "--metrics-listen", address)
+            for flag in ("--listen-rpc", "--listen-data", "--metrics-listen"):
+                self.expect(1, [address.split(":")[1]], "muster-worker", flag, address)
+
+    def test_coordinator_not_reachable(self):
+        address = f"127.0.0.1:{free_port()}"
+        self.expect(1, [address], "muster-worker", "--coordinator", address,
+                    "--connect-timeout-ms", "700")
+        for command in (["status"], ["members"], ["watch", "x"], ["cancel", "x"],
+                        ["submit", self.job()]):
+            self.expect(1, [address], "muster", *command, "--coordinator", address)
+
+
+class TearDownTest(FleetTest):
+
+    def test_interrupt_leaves_no_process(self):
+        for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
+            up = self.up(f"signal-{number}", self.job(steps=100000), 3)
+            up.wait_for_step(10)
+            pids = up.pids()
+            self.assertEqual(len(pids), 4)
+            up.process.send_signal(number)
+            self.assertNotEqual(up.wait(), 0)
+            for name, pid in pids.items():
+                up_gone = lambda pid=pid: not pathlib.Path(f"/proc/{pid}").exists()
+                deadline = 500
+                while not up_gone() and deadline:
+                    deadline -= 1
+                    import time
+                    time.sleep(0.02)
+                self.assertTrue(up_gone(), f"{name} outlived muster up")
+
+
+if __name__ == "__main__":
+    main()

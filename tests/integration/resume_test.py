@@ -1,0 +1,91 @@
+"""Checkpoints: a run that was cut off goes on from the newest intact one."""
+
+import json
+import os
+import pathlib
+import signal
+
+from harness import FleetTest, main
+
+STEPS = 300
+
+
+class ResumeTest(FleetTest):
+
+    def checkpointed(self, name, directory, resume):
+        return self.job(name, steps=STEPS, checkpoints={
+            "directory": str(directory), "every": 40, "keep": 5, "resume": resume})
+
+    def cut_off(self, name, workers, at_step):
+        """Starts a run, kills the launcher without warning, returns its checkpoint directory."""
+        directory = self.directory / f"{name}-checkpoints"
+        up = self.up(name, self.checkpointed(f"{name}.json", directory, False), workers)
+        up.wait_for_step(at_step)
+        up.wait_for("two checkpoints", lambda: len(list(directory.glob("step-*"))) >= 2)
+        pids = up.pids()
+        up.process.kill()
+        up.process.wait()
+        for pid in pids.values():  # the kernel ends them with their parent
+            up_gone = lambda pid=pid: not pathlib.Path(f"/proc/{pid}").exists()
+            self.wait_until(up_gone)
+        return directory
+
+    def wait_until(self, condition):
+        import time
+        deadline = time.monotonic() + 30
+        while not condition():
+            self.assertLess(time.monotonic(), deadline)
+            time.sleep(0.02)
+
+    def test_same_number_of_workers_gives_the_same_bits(self):
+        whole = self.up("whole", self.job("whole.json", steps=STEPS), 3)
+        expected = self.check_complete(whole, STEPS)["parameters_sha256"]
+        directory = self.cut_off("cut", 3, 130)
+        resumed = self.up("resumed", self.checkpointed("resumed.json", directory, True), 3)
+        summary = self.check_complete(resumed, STEPS)
+        self.assertEqual(summary["parameters_sha256"], expected)
+        self.assertGreater(resumed.steps()[0]["step"], 40, "it did not resume")
+
+    def test_corrupt_checkpoint_is_named_and_the_one_before_is_used(self):
+        directory = self.cut_off("cut", 2, 130)
+        newest = sorted(directory.glob("step-*"))[-1]
+        model = sorted(newest.glob("model-*.safetensors"))[0]
+        data = bytearray(model.read_bytes())
+        data[-100] ^= 1
+        model.write_bytes(data)
+        resumed = self.up("resumed", self.checkpointed("resumed.json", directory, True), 4)
+        self.check_complete(resumed, STEPS)
+        logs = "".join(file.read_text() for file in resumed.run_directory.glob("logs/*"))
+        self.assertIn(model.name, logs)
+        before = int(newest.name.split("-")[1]) - 40
+        self.assertEqual(resumed.steps()[0]["step"], before + 1)
+
+    def test_checkpoint_of_another_job_is_refused(self):
+        directory = self.cut_off("cut", 2, 130)
+        job = self.checkpointed("other.json", directory, True)
+        other = json.loads(job.read_text())
+        other["model"] = {"mlp": {"hidden": [64]}}
+        job.write_text(json.dumps(other))
+        up = self.up("other", job, 2)
+        self.assertEqual(up.wait(), 1)
+        self.assertIn("another", up.text())
+
+    def test_final_checkpoint_is_complete_and_opens_as_safetensors(self):
+        directory = self.directory / "final"
+        up = self.up("final", self.checkpointed("final.json", directory, False), 2)
+        summary = self.check_complete(up, STEPS)
+        final = pathlib.Path(summary["checkpoint"])
+        manifest = json.loads((final / "manifest.json").read_text())
+        self.assertEqual(manifest["parameters_sha256"], summary["parameters_sha256"])
+        index = json.loads((final / "model.safetensors.index.json").read_text())
+        for name, file in index["weight_map"].items():
+            raw = (final / file).read_bytes()
+            size = int.from_bytes(raw[:8], "little")
+            header = json.loads(raw[8:8 + size])
+            self.assertEqual(header[name]["dtype"], "F32")
+        self.assertEqual(len(list(directory.glob("step-*"))), 5, "checkpoints.keep")
+        self.assertEqual(list(directory.glob(".tmp*")), [])
+
+
+if __name__ == "__main__":
+    main()
