@@ -32,7 +32,12 @@ class JobRunner::Control : public TrainingControl {
   }
 
   bool OnRecord(const CommitRecord& record) override {
-    return runner_.core_.Dispatch(worker::RecordFormed{view_.epoch, record}).apply.has_value();
+    if (!runner_.core_.Dispatch(worker::RecordFormed{view_.epoch, record}).apply.has_value()) {
+      return false;
+    }
+    // The record of a step makes the state before it stable: learners may apply it.
+    runner_.source_.SetStable(runner_.replica_->counters().tag);
+    return true;
   }
 
   void OnApplied(const CommitRecord& record, const StateTag& tag) override {
