@@ -20,12 +20,12 @@ namespace muster {
 
 // The formula's constants of one update, rounded to single precision once.
 struct AdamWScalars {
-  float scale;                   // of the gradient
-  float shrink;                  // 1 - learning_rate * weight_decay
+  float scale;   // of the gradient
+  float shrink;  // 1 - learning_rate * weight_decay
   float beta1, one_minus_beta1;
   float beta2, one_minus_beta2;
-  float step_size;               // learning_rate / (1 - beta1^k)
-  float root_correction;         // sqrt(1 - beta2^k)
+  float step_size;        // learning_rate / (1 - beta1^k)
+  float root_correction;  // sqrt(1 - beta2^k)
   float epsilon;
 };
 
@@ -44,16 +44,14 @@ HWY_INLINE void AdamWStep(D d, int64_t i, const AdamWScalars& s, float* HWY_REST
                           float* HWY_RESTRICT second) {
   const auto g = hn::Mul(hn::LoadU(d, gradient + i), hn::Set(d, s.scale));
   const auto p = hn::Mul(hn::LoadU(d, parameters + i), hn::Set(d, s.shrink));
-  const auto m =
-      ZeroIfSubnormal(d, hn::Add(hn::Mul(hn::LoadU(d, first + i), hn::Set(d, s.beta1)),
-                                 hn::Mul(g, hn::Set(d, s.one_minus_beta1))));
-  const auto v =
-      ZeroIfSubnormal(d, hn::Add(hn::Mul(hn::LoadU(d, second + i), hn::Set(d, s.beta2)),
-                                 hn::Mul(hn::Mul(g, g), hn::Set(d, s.one_minus_beta2))));
+  const auto m = ZeroIfSubnormal(d, hn::Add(hn::Mul(hn::LoadU(d, first + i), hn::Set(d, s.beta1)),
+                                            hn::Mul(g, hn::Set(d, s.one_minus_beta1))));
+  const auto v = ZeroIfSubnormal(d, hn::Add(hn::Mul(hn::LoadU(d, second + i), hn::Set(d, s.beta2)),
+                                            hn::Mul(hn::Mul(g, g), hn::Set(d, s.one_minus_beta2))));
   hn::StoreU(m, d, first + i);
   hn::StoreU(v, d, second + i);
-  const auto denominator = hn::Add(hn::Div(hn::Sqrt(v), hn::Set(d, s.root_correction)),
-                                   hn::Set(d, s.epsilon));
+  const auto denominator =
+      hn::Add(hn::Div(hn::Sqrt(v), hn::Set(d, s.root_correction)), hn::Set(d, s.epsilon));
   hn::StoreU(hn::Sub(p, hn::Mul(hn::Set(d, s.step_size), hn::Div(m, denominator))), d,
              parameters + i);
 }
@@ -123,8 +121,7 @@ absl::Status ValidateAdamW(const AdamWOptions& options) {
   MUSTER_RETURN_IF_ERROR(CheckOption("adamw.weight_decay", options.weight_decay, 0,
                                      std::numeric_limits<double>::infinity()));
   // In single precision epsilon must not vanish, or an element without gradient divides 0 by 0.
-  if (!std::isfinite(options.epsilon) ||
-      options.epsilon < std::numeric_limits<float>::min()) {
+  if (!std::isfinite(options.epsilon) || options.epsilon < std::numeric_limits<float>::min()) {
     return absl::InvalidArgumentError(
         absl::StrFormat("adamw.epsilon: expected a finite number of at least %g, got %g",
                         std::numeric_limits<float>::min(), options.epsilon));

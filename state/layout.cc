@@ -27,9 +27,10 @@ absl::StatusOr<int64_t> CountElements(const TensorSpec& spec) {
   int64_t count = 1;
   for (const int64_t extent : spec.shape) {
     if (extent <= 0 || count > kMaxElements / extent) {
-      return absl::InvalidArgumentError(absl::StrFormat(
-          "tensor \"%s\": expected a shape of positive extents with at most 2^48 elements, got [%s]",
-          spec.name, absl::StrJoin(spec.shape, ", ")));
+      return absl::InvalidArgumentError(
+          absl::StrFormat("tensor \"%s\": expected a shape of positive extents with at most 2^48 "
+                          "elements, got [%s]",
+                          spec.name, absl::StrJoin(spec.shape, ", ")));
     }
     count *= extent;
   }
@@ -47,9 +48,9 @@ absl::Status ValidateSpec(const TensorSpec& spec, int previous_block) {
         spec.name, previous_block, previous_block + 1, spec.block));
   }
   if (!std::isfinite(spec.scale) || spec.scale < 0) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "tensor \"%s\": expected a finite initializer scale of at least 0, got %g", spec.name,
-        spec.scale));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("tensor \"%s\": expected a finite initializer scale of at least 0, got %g",
+                        spec.name, spec.scale));
   }
   return absl::OkStatus();
 }

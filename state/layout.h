@@ -1,13 +1,13 @@
 // The layout: every parameter of a model in one flat, padded, ordered space of elements.
 //
-// Tensors belong to blocks (the unit at which strategies hook into forward and backward); blocks lie
-// one after the other in forward order. A block is cut into buckets (gradient fusion buffers) that
-// never straddle blocks. Each tensor and each bucket starts at a multiple of kAlignment elements, and
-// the buckets together tile the whole space. Padding elements are zero, have zero gradients, and
-// never leave the fleet (checkpoints and hashes skip them).
+// Tensors belong to blocks (the unit at which strategies hook into forward and backward); blocks
+// lie one after the other in forward order. A block is cut into buckets (gradient fusion buffers)
+// that never straddle blocks. Each tensor and each bucket starts at a multiple of kAlignment
+// elements, and the buckets together tile the whole space. Padding elements are zero, have zero
+// gradients, and never leave the fleet (checkpoints and hashes skip them).
 //
-// A layout is a pure value: the same description gives the same layout on every worker, whatever the
-// world size. Immutable after construction, so thread-safe.
+// A layout is a pure value: the same description gives the same layout on every worker, whatever
+// the world size. Immutable after construction, so thread-safe.
 #ifndef MUSTER_STATE_LAYOUT_H_
 #define MUSTER_STATE_LAYOUT_H_
 
@@ -25,8 +25,8 @@ namespace muster {
 enum class Initializer : uint8_t {
   kZero,
   kOne,
-  kNormal,          // mean 0, standard deviation `scale`
-  kUniform,         // [-scale, scale)
+  kNormal,   // mean 0, standard deviation `scale`
+  kUniform,  // [-scale, scale)
 };
 
 // What a model says of one parameter tensor.
@@ -36,7 +36,7 @@ struct TensorSpec {
   int block = 0;               // rises from tensor to tensor by 0 or 1
   Initializer initializer = Initializer::kZero;
   float scale = 0;
-  bool decay = true;           // weight decay applies (false for biases and norms)
+  bool decay = true;  // weight decay applies (false for biases and norms)
 };
 
 struct Tensor {
@@ -70,7 +70,7 @@ class Layout {
   };
   BucketRange BucketsOfBlock(int block) const { return block_buckets_[block]; }
 
-  int64_t padded_count() const { return padded_count_; }      // size of the flat space
+  int64_t padded_count() const { return padded_count_; }        // size of the flat space
   int64_t parameter_count() const { return parameter_count_; }  // without padding
 
   // nullptr if there is none of this name.

@@ -1,8 +1,9 @@
 // The shard map: which ranks hold which range of the flat space.
 //
-// The map cuts [0, element_count) into shards without gaps or overlap. The first holder of a shard is
-// its owner, which other ranks copy it from; the others are replicas. Every holder applies the same
-// update to the range. Today there is one factory, Replicated: one shard that every rank holds.
+// The map cuts [0, element_count) into shards without gaps or overlap. The first holder of a shard
+// is its owner, which other ranks copy it from; the others are replicas. Every holder applies the
+// same update to the range. Today there is one factory, Replicated: one shard that every rank
+// holds.
 //
 // A value; immutable after construction, so thread-safe.
 #ifndef MUSTER_STATE_SHARD_MAP_H_

@@ -10,9 +10,12 @@ namespace muster {
 
 absl::string_view Name(LearningRateSchedule schedule) {
   switch (schedule) {
-    case LearningRateSchedule::kConstant: return "constant";
-    case LearningRateSchedule::kCosine: return "cosine";
-    case LearningRateSchedule::kLinear: return "linear";
+    case LearningRateSchedule::kConstant:
+      return "constant";
+    case LearningRateSchedule::kCosine:
+      return "cosine";
+    case LearningRateSchedule::kLinear:
+      return "linear";
   }
   return "?";
 }
@@ -43,9 +46,9 @@ absl::Status Validate(const LearningRateOptions& options) {
         "learning_rate.total_steps: expected at least 1, got %d", options.total_steps));
   }
   if (options.warmup_steps < 0 || options.warmup_steps >= options.total_steps) {
-    return absl::InvalidArgumentError(absl::StrFormat(
-        "learning_rate.warmup_steps: expected 0 to %d (below total_steps), got %d",
-        options.total_steps - 1, options.warmup_steps));
+    return absl::InvalidArgumentError(
+        absl::StrFormat("learning_rate.warmup_steps: expected 0 to %d (below total_steps), got %d",
+                        options.total_steps - 1, options.warmup_steps));
   }
   return absl::OkStatus();
 }

@@ -33,9 +33,9 @@ absl::StatusOr<LearningRateSchedule> LearningRateScheduleFromName(absl::string_v
 struct LearningRateOptions {
   LearningRateSchedule schedule = LearningRateSchedule::kConstant;
   double peak = 0.1;
-  double final = 0;          // not used by constant
+  double final = 0;  // not used by constant
   int64_t warmup_steps = 0;
-  int64_t total_steps = 1;   // of the whole job
+  int64_t total_steps = 1;  // of the whole job
 };
 
 // INVALID_ARGUMENT names the field: rates finite, peak > 0, 0 <= final <= peak,

@@ -4,9 +4,10 @@
 // owns parameters and optimizer state, `state_slots()` flat float arrays of the same space, zero
 // before the first update, and so can snapshot, checkpoint, shard and send them.
 //
-// Each element's result depends only on that element and the scalars, in fixed IEEE single-precision
-// operations without contraction: the bits are the same however the space is cut and whatever the
-// SIMD target. A state value below the least normal float (1.2e-38) becomes zero. Padding (zero parameter, gradient and state) stays zero.
+// Each element's result depends only on that element and the scalars, in fixed IEEE
+// single-precision operations without contraction: the bits are the same however the space is cut
+// and whatever the SIMD target. A state value below the least normal float (1.2e-38) becomes zero.
+// Padding (zero parameter, gradient and state) stays zero.
 //
 // Immutable after construction; Apply may run on several threads for disjoint ranges.
 #ifndef MUSTER_STATE_UPDATE_RULE_H_
@@ -31,7 +32,7 @@ namespace muster {
 //   g = gradient * scale + weight_decay * p;  m = momentum * m + g
 //   p = p - learning_rate * (nesterov ? g + momentum * m : m)
 struct SgdOptions {
-  double momentum = 0;  // in [0, 1)
+  double momentum = 0;    // in [0, 1)
   bool nesterov = false;  // needs momentum > 0
   double weight_decay = 0;
 };
@@ -42,8 +43,8 @@ struct SgdOptions {
 //   m = beta1 * m + (1 - beta1) * g;  v = beta2 * v + (1 - beta2) * g * g
 //   p = p - learning_rate / (1 - beta1^k) * m / (sqrt(v) / sqrt(1 - beta2^k) + epsilon)
 struct AdamWOptions {
-  double beta1 = 0.9;    // in [0, 1)
-  double beta2 = 0.999;  // in [0, 1)
+  double beta1 = 0.9;     // in [0, 1)
+  double beta2 = 0.999;   // in [0, 1)
   double epsilon = 1e-8;  // > 0
   double weight_decay = 0.01;
 };

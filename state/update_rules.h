@@ -1,5 +1,5 @@
-// Factories of the update rules, one file each (sgd_rule.cc, adamw_rule.cc). Internal to state/: use
-// UpdateRule::Create, which validates first.
+// Factories of the update rules, one file each (sgd_rule.cc, adamw_rule.cc). Internal to state/:
+// use UpdateRule::Create, which validates first.
 #ifndef MUSTER_STATE_UPDATE_RULES_H_
 #define MUSTER_STATE_UPDATE_RULES_H_
 

@@ -92,10 +92,9 @@ TEST(SquaredSumTest, DoesNotDependOnTheCutTheOrderOrTheExchange) {
 }
 
 TEST(SquaredSumTest, ReportsAnythingThatIsNotFinite) {
-  for (const float bad : {std::numeric_limits<float>::quiet_NaN(),
-                          std::numeric_limits<float>::signaling_NaN(),
-                          std::numeric_limits<float>::infinity(),
-                          -std::numeric_limits<float>::infinity()}) {
+  for (const float bad :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::signaling_NaN(),
+        std::numeric_limits<float>::infinity(), -std::numeric_limits<float>::infinity()}) {
     for (const size_t position : {0, 3, 500, 998}) {
       std::vector<float> values(999, 1.0f);
       values[position] = bad;

@@ -113,11 +113,9 @@ TEST(LayoutTest, RejectsWrongSpecsByName) {
               HasSubstr("\"v\": expected block 0 or 1"));
   EXPECT_THAT(error({{.name = "w", .shape = {1}}, {.name = "w", .shape = {1}}}, 64),
               HasSubstr("unique"));
-  EXPECT_THAT(error({{.name = "w",
-                      .shape = {1},
-                      .scale = std::numeric_limits<float>::quiet_NaN()}},
-                    64),
-              HasSubstr("scale"));
+  EXPECT_THAT(
+      error({{.name = "w", .shape = {1}, .scale = std::numeric_limits<float>::quiet_NaN()}}, 64),
+      HasSubstr("scale"));
 }
 
 }  // namespace

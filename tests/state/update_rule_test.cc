@@ -159,8 +159,8 @@ TEST(UpdateRuleTest, AnyCutGivesTheSameBits) {
     for (int update = 1; update <= kUpdates; ++update) {
       const std::vector<float> gradient = Values(layout, 100 + update);
       for (int64_t offset = 0; offset < layout.padded_count();) {
-        const int64_t count = std::min<int64_t>(stream.Below(draw++, 90),
-                                                layout.padded_count() - offset);
+        const int64_t count =
+            std::min<int64_t>(stream.Below(draw++, 90), layout.padded_count() - offset);
         ApplyRange(*rule, {offset, count}, update, gradient, cut);
         offset += count;
       }
@@ -186,8 +186,8 @@ TEST(UpdateRuleTest, EverySimdTargetGivesTheSameBits) {
 
 TEST(UpdateRuleTest, StateWithoutGradientReachesZero) {
   const Layout layout = Layout::Create({{.name = "w", .shape = {64}, .decay = false}}, 64).value();
-  const std::vector<UpdateRuleOptions> rules = {
-      SgdOptions{.momentum = 0.9}, AdamWOptions{.beta1 = 0.9, .beta2 = 0.95}};
+  const std::vector<UpdateRuleOptions> rules = {SgdOptions{.momentum = 0.9},
+                                                AdamWOptions{.beta1 = 0.9, .beta2 = 0.95}};
   for (const UpdateRuleOptions& options : rules) {
     const auto rule = UpdateRule::Create(options, layout).value();
     State state = FirstState(layout, *rule);

@@ -30,8 +30,8 @@ struct CpuConvolution::Plan {
         output(Describe({s.batch, s.out_channels, s.height, s.width}, memory::format_tag::nhwc)),
         weights(Describe({s.out_channels, s.in_channels, s.kernel, s.kernel},
                          memory::format_tag::oihw)),
-        any_weights(Describe({s.out_channels, s.in_channels, s.kernel, s.kernel},
-                             memory::format_tag::any)),
+        any_weights(
+            Describe({s.out_channels, s.in_channels, s.kernel, s.kernel}, memory::format_tag::any)),
         bias(Describe({s.out_channels}, memory::format_tag::x)),
         padding(2, s.kernel / 2) {}
 

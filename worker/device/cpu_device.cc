@@ -4,8 +4,8 @@
 #include <cstring>
 #include <string>
 
-#include <dnnl.hpp>
 #include <omp.h>
+#include <dnnl.hpp>
 
 #include "absl/strings/str_format.h"
 #include "worker/device/cpu_convolution.h"
@@ -43,8 +43,8 @@ class CpuDevice final : public Device {
   std::string Description() const override {
     const dnnl_version_t* version = dnnl_version();
     return absl::StrFormat("cpu: %d thread%s, oneDNN %d.%d.%d, Highway %s", threads_,
-                           threads_ == 1 ? "" : "s", version->major, version->minor,
-                           version->patch, internal::SimdTargetName());
+                           threads_ == 1 ? "" : "s", version->major, version->minor, version->patch,
+                           internal::SimdTargetName());
   }
 
   absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override {

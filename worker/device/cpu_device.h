@@ -10,8 +10,8 @@
 
 namespace muster {
 
-// Kernel calls set the calling thread's OpenMP thread count to options.threads, which is what oneDNN
-// goes by. INVALID_ARGUMENT names a wrong option.
+// Kernel calls set the calling thread's OpenMP thread count to options.threads, which is what
+// oneDNN goes by. INVALID_ARGUMENT names a wrong option.
 absl::StatusOr<std::unique_ptr<Device>> CreateCpuDevice(const CpuDeviceOptions& options);
 
 }  // namespace muster

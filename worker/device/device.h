@@ -128,8 +128,8 @@ class Device {
                                                const float* output_gradient, const float* weights,
                                                float* input_gradient) = 0;
   // Accumulates weight_gradient. The bias's is BiasGradient over [batch * height * width, out].
-  virtual absl::Status ConvolutionBackwardWeights(const ConvolutionShape& shape,
-                                                  const float* input, const float* output_gradient,
+  virtual absl::Status ConvolutionBackwardWeights(const ConvolutionShape& shape, const float* input,
+                                                  const float* output_gradient,
                                                   float* weight_gradient) = 0;
 
   // `winners` gets one byte per output element: which of the window's four elements is the largest
@@ -145,16 +145,17 @@ class Device {
   virtual absl::Status TransposeImages(int64_t batch, int64_t pixels, int64_t channels,
                                        const float* input, float* output) = 0;
 
-  // Cross-entropy of softmax(logits[batch, classes]) against labels in [0, classes), summed over the
-  // batch, natural logarithm. Writes the sum's gradient to `gradient` unless it is null.
+  // Cross-entropy of softmax(logits[batch, classes]) against labels in [0, classes), summed over
+  // the batch, natural logarithm. Writes the sum's gradient to `gradient` unless it is null.
   virtual absl::StatusOr<SoftmaxLoss> SoftmaxCrossEntropy(int64_t batch, int64_t classes,
                                                           const float* logits,
                                                           const int32_t* labels,
                                                           float* gradient) = 0;
 
-  virtual absl::Status Fill(int64_t count, float value, float* y) = 0;              // y = value
-  virtual absl::Status Scale(int64_t count, float alpha, float* y) = 0;             // y = alpha * y
-  virtual absl::Status Axpy(int64_t count, float alpha, const float* x, float* y) = 0;  // y += alpha x
+  virtual absl::Status Fill(int64_t count, float value, float* y) = 0;   // y = value
+  virtual absl::Status Scale(int64_t count, float alpha, float* y) = 0;  // y = alpha * y
+  virtual absl::Status Axpy(int64_t count, float alpha, const float* x,
+                            float* y) = 0;  // y += alpha x
 
  protected:
   friend class DeviceBuffer;

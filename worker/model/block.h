@@ -1,8 +1,8 @@
 // A block: the unit of a model at which synchronisation hooks in. Internal to worker/model/.
 //
-// A block knows its shapes, where its parameters lie, and how to go forward and back; its scratch is
-// sized by Reserve. Backward belongs to the Forward before it, with the same batch, input and output.
-// Not thread-safe.
+// A block knows its shapes, where its parameters lie, and how to go forward and back; its scratch
+// is sized by Reserve. Backward belongs to the Forward before it, with the same batch, input and
+// output. Not thread-safe.
 #ifndef MUSTER_WORKER_MODEL_BLOCK_H_
 #define MUSTER_WORKER_MODEL_BLOCK_H_
 

@@ -63,8 +63,8 @@ const float* Classifier::InputOf(size_t index, const float* inputs) const {
 absl::Status Classifier::Forward(const float* parameters, int64_t batch, const float* inputs) {
   MUSTER_RETURN_IF_ERROR(Reserve(batch));
   for (size_t i = 0; i < blocks_.size(); ++i) {
-    MUSTER_RETURN_IF_ERROR(blocks_[i]->Forward(device_, parameters, batch, InputOf(i, inputs),
-                                               outputs_[i].floats()));
+    MUSTER_RETURN_IF_ERROR(
+        blocks_[i]->Forward(device_, parameters, batch, InputOf(i, inputs), outputs_[i].floats()));
   }
   return absl::OkStatus();
 }
@@ -81,10 +81,9 @@ absl::StatusOr<BatchResult> Classifier::ForwardBackward(absl::Span<const float> 
 
   float* output_gradient = gradient_buffers_[0].floats();
   float* input_gradient = gradient_buffers_[1].floats();
-  MUSTER_ASSIGN_OR_RETURN(
-      const SoftmaxLoss loss,
-      device_.SoftmaxCrossEntropy(batch, classes(), outputs_.back().floats(), labels.data(),
-                                  output_gradient));
+  MUSTER_ASSIGN_OR_RETURN(const SoftmaxLoss loss,
+                          device_.SoftmaxCrossEntropy(batch, classes(), outputs_.back().floats(),
+                                                      labels.data(), output_gradient));
   for (size_t i = blocks_.size(); i-- > 0;) {
     MUSTER_RETURN_IF_ERROR(blocks_[i]->Backward(
         device_, parameters.data(), batch, InputOf(i, inputs.data()), outputs_[i].floats(),
@@ -101,8 +100,8 @@ absl::StatusOr<BatchResult> Classifier::Evaluate(absl::Span<const float> paramet
   MUSTER_RETURN_IF_ERROR(CheckArguments(parameters, inputs, labels));
   const auto batch = static_cast<int64_t>(labels.size());
   MUSTER_RETURN_IF_ERROR(Forward(parameters.data(), batch, inputs.data()));
-  MUSTER_ASSIGN_OR_RETURN(const SoftmaxLoss loss, device_.SoftmaxCrossEntropy(
-                                                      batch, classes(), outputs_.back().floats(),
+  MUSTER_ASSIGN_OR_RETURN(const SoftmaxLoss loss,
+                          device_.SoftmaxCrossEntropy(batch, classes(), outputs_.back().floats(),
                                                       labels.data(), nullptr));
   return BatchResult{.loss_sum = loss.loss_sum, .correct = loss.correct, .samples = batch};
 }

@@ -1,4 +1,5 @@
-// A model that is a chain of blocks with softmax cross-entropy at the end. Internal to worker/model/.
+// A model that is a chain of blocks with softmax cross-entropy at the end. Internal to
+// worker/model/.
 #ifndef MUSTER_WORKER_MODEL_CLASSIFIER_H_
 #define MUSTER_WORKER_MODEL_CLASSIFIER_H_
 
@@ -40,9 +41,9 @@ class Classifier final : public Model {
   const Layout layout_;
   Device& device_;
 
-  int64_t capacity_ = 0;                // samples that the buffers hold
-  std::vector<DeviceBuffer> outputs_;   // one per block
-  DeviceBuffer gradient_buffers_[2];    // of the current block's output and of its input, in turn
+  int64_t capacity_ = 0;               // samples that the buffers hold
+  std::vector<DeviceBuffer> outputs_;  // one per block
+  DeviceBuffer gradient_buffers_[2];   // of the current block's output and of its input, in turn
 };
 
 }  // namespace muster::internal

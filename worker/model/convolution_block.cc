@@ -59,13 +59,13 @@ absl::Status ConvolutionBlock::Forward(Device& device, const float* parameters, 
                                        const float* input, float* output) {
   if (transposes_input()) {
     // Channels-first to channels-last: pixels and channels exchanged.
-    MUSTER_RETURN_IF_ERROR(device.TransposeImages(batch, shape_.in_channels, input_pixels(), input,
-                                                  input_.floats()));
+    MUSTER_RETURN_IF_ERROR(
+        device.TransposeImages(batch, shape_.in_channels, input_pixels(), input, input_.floats()));
     input = input_.floats();
   }
-  MUSTER_RETURN_IF_ERROR(device.ConvolutionForward(
-      Convolution(batch), input, parameters + layer_.weight_offset(),
-      parameters + layer_.bias_offset(), convolved_.floats()));
+  MUSTER_RETURN_IF_ERROR(
+      device.ConvolutionForward(Convolution(batch), input, parameters + layer_.weight_offset(),
+                                parameters + layer_.bias_offset(), convolved_.floats()));
   float* pooled = transposes_output() ? pooled_.floats() : output;
   MUSTER_RETURN_IF_ERROR(
       device.MaxPoolForward(Pool(batch), convolved_.floats(), pooled, winners_.data()));
@@ -89,13 +89,13 @@ absl::Status ConvolutionBlock::Backward(Device& device, const float* parameters,
     pooled_gradient = pooled_.floats();
   }
   float* convolved_gradient = convolved_.floats();
-  MUSTER_RETURN_IF_ERROR(device.MaxPoolBackward(Pool(batch), pooled_gradient, winners_.data(),
-                                                convolved_gradient));
+  MUSTER_RETURN_IF_ERROR(
+      device.MaxPoolBackward(Pool(batch), pooled_gradient, winners_.data(), convolved_gradient));
   MUSTER_RETURN_IF_ERROR(device.BiasGradient(batch * input_pixels(), shape_.out_channels,
                                              convolved_gradient, gradients + layer_.bias_offset()));
-  MUSTER_RETURN_IF_ERROR(device.ConvolutionBackwardWeights(
-      convolution, transposes_input() ? input_.floats() : input, convolved_gradient,
-      gradients + layer_.weight_offset()));
+  MUSTER_RETURN_IF_ERROR(
+      device.ConvolutionBackwardWeights(convolution, transposes_input() ? input_.floats() : input,
+                                        convolved_gradient, gradients + layer_.weight_offset()));
   if (input_gradient == nullptr) return absl::OkStatus();
   // Only a model's first block reads channels-first images, and nobody asks for their gradient.
   MUSTER_CHECK(!transposes_input());

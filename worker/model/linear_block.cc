@@ -37,8 +37,8 @@ absl::Status LinearBlock::Backward(Device& device, const float* parameters, int6
   MUSTER_RETURN_IF_ERROR(
       device.BiasGradient(batch, output_, output_gradient, gradients + layer_.bias_offset()));
   const GemmShape weight_shape{.transpose_a = true, .m = output_, .n = input_, .k = batch};
-  MUSTER_RETURN_IF_ERROR(device.Gemm(weight_shape, 1, output_gradient, input, 1,
-                                     gradients + layer_.weight_offset()));
+  MUSTER_RETURN_IF_ERROR(
+      device.Gemm(weight_shape, 1, output_gradient, input, 1, gradients + layer_.weight_offset()));
   if (input_gradient == nullptr) return absl::OkStatus();
   const GemmShape input_shape{.m = batch, .n = input_, .k = output_};
   return device.Gemm(input_shape, 1, output_gradient, parameters + layer_.weight_offset(), 0,

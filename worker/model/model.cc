@@ -44,9 +44,8 @@ Blocks MakeCnn(const CnnConfig& config) {
     shape.channels_first_output = i + 1 == config.conv_channels.size();
     blocks.push_back(
         std::make_unique<internal::ConvolutionBlock>(absl::StrCat("conv", i + 1), shape));
-    shape = {.height = shape.height / 2,
-             .width = shape.width / 2,
-             .in_channels = shape.out_channels};
+    shape = {
+        .height = shape.height / 2, .width = shape.width / 2, .in_channels = shape.out_channels};
   }
   AppendLinear(blocks.back()->output_size(), {config.hidden}, config.classes, blocks);
   return blocks;

@@ -29,9 +29,11 @@ class CpuDeviceTest : public ::testing::Test {
 };
 
 TEST_F(CpuDeviceTest, GemmMultipliesWithEveryTransposition) {
-  struct Sizes { int64_t m, n, k; };
-  for (const auto [m, n, k] : {Sizes{1, 1, 1}, Sizes{7, 5, 3}, Sizes{1, 10, 128}, Sizes{64, 33, 129},
-                               Sizes{31, 256, 17}}) {
+  struct Sizes {
+    int64_t m, n, k;
+  };
+  for (const auto [m, n, k] : {Sizes{1, 1, 1}, Sizes{7, 5, 3}, Sizes{1, 10, 128},
+                               Sizes{64, 33, 129}, Sizes{31, 256, 17}}) {
     const std::vector<float> a = Normals(m * k, 1), b = Normals(k * n, 2), c = Normals(m * n, 3);
     for (const bool transpose_a : {false, true}) {
       for (const bool transpose_b : {false, true}) {
@@ -50,7 +52,8 @@ TEST_F(CpuDeviceTest, GemmMultipliesWithEveryTransposition) {
                 scale += std::abs(product);
               }
               const double expected = 0.7f * sum + beta * c[i * n + j];
-              ASSERT_NEAR(out[i * n + j], expected, 1e-6 * (scale + 1)) << m << " " << n << " " << k;
+              ASSERT_NEAR(out[i * n + j], expected, 1e-6 * (scale + 1))
+                  << m << " " << n << " " << k;
             }
           }
         }
@@ -132,12 +135,11 @@ TEST_F(CpuDeviceTest, MaxPoolFindsTheFirstLargestAndSendsGradientsBackToIt) {
     std::vector<uint8_t> winners(shape.output_size());
     const std::vector<float> output_gradient = Normals(shape.output_size(), 5);
     std::vector<float> input_gradient(shape.input_size(), kNan);
+    ASSERT_TRUE(device_->MaxPoolForward(shape, input.data(), output.data(), winners.data()).ok());
     ASSERT_TRUE(
-        device_->MaxPoolForward(shape, input.data(), output.data(), winners.data()).ok());
-    ASSERT_TRUE(device_
-                    ->MaxPoolBackward(shape, output_gradient.data(), winners.data(),
-                                      input_gradient.data())
-                    .ok());
+        device_
+            ->MaxPoolBackward(shape, output_gradient.data(), winners.data(), input_gradient.data())
+            .ok());
     std::vector<float> expected_gradient(shape.input_size(), 0.0f);
     for (int64_t i = 0; i < shape.output_size(); ++i) {
       const int64_t c = i % channels, x = i / channels % 3, y = i / channels / 3 % 2,
@@ -152,8 +154,7 @@ TEST_F(CpuDeviceTest, MaxPoolFindsTheFirstLargestAndSendsGradientsBackToIt) {
     }
     EXPECT_EQ(input_gradient, expected_gradient);
     std::vector<float> without_winners(shape.output_size());
-    ASSERT_TRUE(
-        device_->MaxPoolForward(shape, input.data(), without_winners.data(), nullptr).ok());
+    ASSERT_TRUE(device_->MaxPoolForward(shape, input.data(), without_winners.data(), nullptr).ok());
     EXPECT_EQ(without_winners, output);
   }
 }
