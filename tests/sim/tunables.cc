@@ -1,0 +1,78 @@
+#include "tests/sim/tunables.h"
+
+#include <algorithm>
+
+namespace muster::sim {
+namespace {
+
+// None, or a mean time between faults.
+absl::Duration Weather(Dice& dice, double chance, absl::Duration low, absl::Duration high) {
+  return dice.Chance(chance) ? dice.Time(low, high) : absl::InfiniteDuration();
+}
+
+}  // namespace
+
+Tunables ChooseTunables(Dice& dice) {
+  using absl::Milliseconds;
+  Tunables t;
+  t.workers = dice.Between(1, 6);
+  t.most_workers = t.workers + dice.Between(0, 3);
+  t.plan.min_workers = dice.Between(1, std::max(1, t.workers - 1));
+  t.plan.start_workers = dice.Between(t.plan.min_workers, t.workers);
+  t.plan.max_workers = dice.Between(t.workers, t.most_workers);
+  t.plan.total_steps = dice.Between(3, dice.Chance(0.2) ? 200 : 60);
+  t.jobs = dice.Chance(0.15) ? 2 : 1;
+  t.checkpoint_every = dice.Chance(0.6) ? dice.Between(1, 6) : 0;
+
+  CoordinatorOptions& c = t.coordinator;
+  c.fleet_id = "sim";
+  c.heartbeat = dice.Time(Milliseconds(10), Milliseconds(40));
+  c.lease = c.heartbeat * dice.Between(4, 8);
+  c.orphan_timeout = c.lease * dice.Between(2, 5);
+  c.orphan_margin = c.lease * 2;
+  c.reattach_grace = dice.Time(Milliseconds(1), Milliseconds(20));
+  c.collect_window = dice.Time(Milliseconds(0), Milliseconds(5));
+  c.pause_batch = dice.Time(Milliseconds(0), Milliseconds(50));
+  c.learner_answer_timeout = dice.Time(Milliseconds(30), Milliseconds(300));
+  c.start_timeout = dice.Time(Milliseconds(50), Milliseconds(500));
+  c.drain_checkpoint_timeout = dice.Time(Milliseconds(100), Milliseconds(600));
+  c.retransmit_after = dice.Time(c.heartbeat, c.heartbeat * 4);
+  c.link_fault_window = dice.Time(Milliseconds(200), Milliseconds(2000));
+  c.max_remembered_evictions = dice.Between(4, 64);
+
+  t.latency_low = absl::Microseconds(100);
+  t.latency_high = dice.Time(Milliseconds(1), Milliseconds(5));
+  t.drop = dice.Chance(0.5) ? 0.0 : 0.08 * static_cast<double>(dice.Below(100)) / 100;
+  t.duplicate = dice.Chance(0.5) ? 0.0 : 0.05;
+  t.reorder = dice.Chance(0.5) ? 0.0 : 0.1;
+  t.spike = dice.Chance(0.5) ? 0.0 : 0.03;
+  t.spike_time = dice.Time(Milliseconds(5), c.lease);
+  t.keepalive = c.lease;
+  t.backoff_low = Milliseconds(2);
+  t.backoff_high = dice.Time(Milliseconds(5), Milliseconds(80));
+  c.largest_backoff = t.backoff_high * 2;
+
+  t.work_low = absl::Microseconds(100);
+  t.work_high = dice.Time(Milliseconds(1), Milliseconds(12));
+  t.disk_low = Milliseconds(1);
+  t.disk_high = dice.Time(Milliseconds(2), Milliseconds(100));
+  t.data_deadline = dice.Time(t.work_high * 6 + t.disk_high, t.work_high * 30 + t.disk_high);
+
+  t.faults_until = dice.Time(Milliseconds(100), Milliseconds(4000));
+  const absl::Duration often = Milliseconds(30);
+  const absl::Duration seldom = Milliseconds(800);
+  t.crash = Weather(dice, 0.6, often, seldom);
+  t.freeze = Weather(dice, 0.4, often, seldom);
+  t.cut_control = Weather(dice, 0.3, often, seldom);
+  t.cut_data = Weather(dice, 0.3, often, seldom);
+  t.coordinator_crash = Weather(dice, 0.35, often * 2, seldom);
+  t.coordinator_freeze = Weather(dice, 0.2, often * 2, seldom);
+  t.join = Weather(dice, 0.5, often, seldom);
+  t.drain = Weather(dice, 0.35, often * 2, seldom);
+  t.break_session = Weather(dice, 0.4, often, seldom);
+  t.torn = dice.Chance(0.5) ? 0.5 : 0.0;
+  t.cancel = dice.Chance(0.05) ? 1.0 : 0.0;
+  return t;
+}
+
+}  // namespace muster::sim
