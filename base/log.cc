@@ -31,11 +31,16 @@ constexpr size_t kMaxNameBytes = 64;
 
 spdlog::level::level_enum ToSpdlog(LogLevel level) {
   switch (level) {
-    case LogLevel::kDebug: return spdlog::level::debug;
-    case LogLevel::kInfo: return spdlog::level::info;
-    case LogLevel::kWarning: return spdlog::level::warn;
-    case LogLevel::kError: return spdlog::level::err;
-    case LogLevel::kOff: return spdlog::level::off;
+    case LogLevel::kDebug:
+      return spdlog::level::debug;
+    case LogLevel::kInfo:
+      return spdlog::level::info;
+    case LogLevel::kWarning:
+      return spdlog::level::warn;
+    case LogLevel::kError:
+      return spdlog::level::err;
+    case LogLevel::kOff:
+      return spdlog::level::off;
   }
   return spdlog::level::off;
 }
@@ -62,9 +67,9 @@ class DescriptorSink final : public spdlog::sinks::base_sink<std::mutex> {
     }
     if (dropped_ > 0) {
       spdlog::memory_buf_t notice;
-      const std::string text = json_ ? absl::StrCat("{\"event\":\"log_lines_dropped\",\"count\":",
-                                                    dropped_, "}\n")
-                                     : absl::StrCat("log_lines_dropped: ", dropped_, " missing here\n");
+      const std::string text =
+          json_ ? absl::StrCat("{\"event\":\"log_lines_dropped\",\"count\":", dropped_, "}\n")
+                : absl::StrCat("log_lines_dropped: ", dropped_, " missing here\n");
       notice.append(text.data(), text.data() + text.size());
       dropped_ = 0;
       Write(notice);
@@ -179,22 +184,27 @@ std::string HostName() {
 
 const char* Name(LogLevel level) {
   switch (level) {
-    case LogLevel::kDebug: return "debug";
-    case LogLevel::kInfo: return "info";
-    case LogLevel::kWarning: return "warning";
-    case LogLevel::kError: return "error";
-    case LogLevel::kOff: return "off";
+    case LogLevel::kDebug:
+      return "debug";
+    case LogLevel::kInfo:
+      return "info";
+    case LogLevel::kWarning:
+      return "warning";
+    case LogLevel::kError:
+      return "error";
+    case LogLevel::kOff:
+      return "off";
   }
   return "?";
 }
 
 absl::StatusOr<LogLevel> ParseLogLevel(absl::string_view name) {
-  for (const LogLevel level : {LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarning,
-                               LogLevel::kError, LogLevel::kOff}) {
+  for (const LogLevel level :
+       {LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarning, LogLevel::kError, LogLevel::kOff}) {
     if (name == Name(level)) return level;
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "log level \"", name, "\" is not one of debug, info, warning, error, off"));
+  return absl::InvalidArgumentError(
+      absl::StrCat("log level \"", name, "\" is not one of debug, info, warning, error, off"));
 }
 
 absl::StatusOr<LogFormat> ParseLogFormat(absl::string_view name) {
@@ -232,7 +242,8 @@ struct Logger::Impl {
   // its text, and says so.
   std::string Payload(absl::string_view event, absl::string_view text,
                       absl::Span<const LogField> fields) const {
-    std::string payload = json ? JsonPayload(event, text, fields) : TextPayload(event, text, fields);
+    std::string payload =
+        json ? JsonPayload(event, text, fields) : TextPayload(event, text, fields);
     if (payload.size() <= kMaxPayloadBytes) return payload;
     event = event.substr(0, kMaxNameBytes);
     const LogField cut("truncated", true);
@@ -243,9 +254,9 @@ struct Logger::Impl {
   std::string JsonPayload(absl::string_view event, absl::string_view text,
                           absl::Span<const LogField> fields) const {
     std::string payload = absl::StrCat(
-        "\"host\":", JsonString(host), ",\"process\":", JsonString(process), ",\"rank\":", rank.load(),
-        ",\"epoch\":", epoch.load(), ",\"step\":", step.load(), ",\"event\":", JsonString(event),
-        ",\"text\":", JsonString(text));
+        "\"host\":", JsonString(host), ",\"process\":", JsonString(process),
+        ",\"rank\":", rank.load(), ",\"epoch\":", epoch.load(), ",\"step\":", step.load(),
+        ",\"event\":", JsonString(event), ",\"text\":", JsonString(text));
     if (fields.empty()) return payload;
     payload += ",\"fields\":{";
     for (size_t i = 0; i < fields.size(); ++i) {
@@ -260,8 +271,8 @@ struct Logger::Impl {
                           absl::Span<const LogField> fields) const {
     const Rank rank_now = rank.load();
     std::string payload = absl::StrCat(
-        OneLine(host), "/", OneLine(process), " r", rank_now < 0 ? "-" : absl::StrCat(rank_now), " e",
-        epoch.load(), " s", step.load(), " ", OneLine(event), ": ", OneLine(text));
+        OneLine(host), "/", OneLine(process), " r", rank_now < 0 ? "-" : absl::StrCat(rank_now),
+        " e", epoch.load(), " s", step.load(), " ", OneLine(event), ": ", OneLine(text));
     for (const LogField& field : fields) {
       absl::StrAppend(&payload, " ", OneLine(field.key), "=", std::visit(TextValue(), field.value));
     }

@@ -1,16 +1,16 @@
-// Structured log lines: each carries time, level, host, process, rank, epoch, step and event, then a
-// sentence for people and fields for programs. Text where a person reads (a terminal), one JSON object
-// a line where a program does.
+// Structured log lines: each carries time, level, host, process, rank, epoch, step and event, then
+// a sentence for people and fields for programs. Text where a person reads (a terminal), one JSON
+// object a line where a program does.
 //
 //   Logger logger({.process = "worker-2"});
 //   logger.Info("joined", "joined the fleet", {{"epoch", 3}, {"peer", name}});
 //
 // `event` is a short constant in lower_snake_case that scripts may match; `text` may change.
 //
-// A Logger is made by main and passed by reference. Thread-safe. Logging never fails and never waits
-// without bound: a line whose reader takes nothing for 200 ms is dropped, later ones at once until
-// the reader comes back, and then one line says how many are missing. A line is at most 4096 bytes
-// (PIPE_BUF), so that lines of processes which share a pipe do not mix; longer ones are cut.
+// A Logger is made by main and passed by reference. Thread-safe. Logging never fails and never
+// waits without bound: a line whose reader takes nothing for 200 ms is dropped, later ones at once
+// until the reader comes back, and then one line says how many are missing. A line is at most 4096
+// bytes (PIPE_BUF), so that lines of processes which share a pipe do not mix; longer ones are cut.
 #ifndef MUSTER_BASE_LOG_H_
 #define MUSTER_BASE_LOG_H_
 
@@ -55,8 +55,8 @@ struct LogField {
   LogField(absl::string_view key, std::signed_integral auto value)
       : key(key), value(static_cast<int64_t>(value)) {}
   template <std::unsigned_integral T>
-    requires(!std::same_as<T, bool>)
-  LogField(absl::string_view key, T value) : key(key), value(static_cast<uint64_t>(value)) {}
+  requires(!std::same_as<T, bool>) LogField(absl::string_view key, T value)
+      : key(key), value(static_cast<uint64_t>(value)) {}
 
   absl::string_view key;
   Value value;

@@ -39,8 +39,7 @@ bool MayRetry(const absl::Status& status) { return absl::IsUnavailable(status); 
 
 struct CoordinatorClient::Impl {
   explicit Impl(CoordinatorClientOptions options_in)
-      : options(std::move(options_in)),
-        address(ParseHostPort(options.address).status()) {
+      : options(std::move(options_in)), address(ParseHostPort(options.address).status()) {
     if (address.ok()) stub = v1::Coordinator::NewStub(NewChannel(options.address));
   }
 
@@ -80,8 +79,7 @@ struct CoordinatorClient::Impl {
     if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
       return absl::UnavailableError(absl::StrCat(
           "coordinator ", options.address, " cannot be reached (", status.error_message(),
-          "); is it running there? Start one with: muster-coordinator --listen ",
-          options.address));
+          "); is it running there? Start one with: muster-coordinator --listen ", options.address));
     }
     if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
       return absl::DeadlineExceededError(
@@ -133,8 +131,7 @@ absl::StatusOr<v1::Job> CoordinatorClient::SubmitJob(const v1::JobDescription& d
   const absl::Time deadline = absl::Now() + impl_->options.timeout;
   absl::Duration backoff = kFirstBackoff;
   while (true) {
-    auto response =
-        impl_->Invoke(&v1::Coordinator::StubInterface::SubmitJob, request, deadline);
+    auto response = impl_->Invoke(&v1::Coordinator::StubInterface::SubmitJob, request, deadline);
     if (response.ok()) return std::move(*response->mutable_job());
     if (!MayRetry(response.status()) || absl::Now() + backoff >= deadline) {
       return response.status();

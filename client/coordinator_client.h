@@ -1,8 +1,8 @@
 // Talks to a coordinator: submits, follows and ends jobs, lists members.
 //
 // Thread-safe. Every call has a deadline. Errors keep the coordinator's code and message; if it
-// cannot be reached they are UNAVAILABLE (DEADLINE_EXCEEDED if it does not answer), name the address and
-// say what to do. An address is host:port, an IPv6 host in brackets.
+// cannot be reached they are UNAVAILABLE (DEADLINE_EXCEEDED if it does not answer), name the
+// address and say what to do. An address is host:port, an IPv6 host in brackets.
 #ifndef MUSTER_CLIENT_COORDINATOR_CLIENT_H_
 #define MUSTER_CLIENT_COORDINATOR_CLIENT_H_
 
@@ -33,8 +33,8 @@ class CoordinatorClient {
   CoordinatorClient(const CoordinatorClient&) = delete;
   CoordinatorClient& operator=(const CoordinatorClient&) = delete;
 
-  // Queues a job under a request id drawn anew, and repeats the call while the coordinator cannot be
-  // reached and the deadline allows: the job is never queued twice.
+  // Queues a job under a request id drawn anew, and repeats the call while the coordinator cannot
+  // be reached and the deadline allows: the job is never queued twice.
   absl::StatusOr<v1::Job> SubmitJob(const v1::JobDescription& description);
 
   absl::StatusOr<v1::Job> GetJob(const std::string& job_id);
@@ -47,9 +47,9 @@ class CoordinatorClient {
 
   absl::StatusOr<v1::ListMembersResponse> ListMembers();
 
-  // Calls `on_update`, on this thread, with the job's state now and after each change, until the job
-  // has ended (its last state is also returned) or `on_update` returns false (CANCELLED). A lost
-  // connection is taken up again; `on_lost`, if set, hears of it once each time.
+  // Calls `on_update`, on this thread, with the job's state now and after each change, until the
+  // job has ended (its last state is also returned) or `on_update` returns false (CANCELLED). A
+  // lost connection is taken up again; `on_lost`, if set, hears of it once each time.
   absl::StatusOr<v1::Job> WatchJob(const std::string& job_id,
                                    const std::function<bool(const v1::Job&)>& on_update,
                                    const std::function<void(const absl::Status&)>& on_lost = {});

@@ -25,9 +25,9 @@ struct Ending {
   JobFileFormat format;
 };
 constexpr Ending kEndings[] = {
-    {".yaml", JobFileFormat::kYaml},           {".yml", JobFileFormat::kYaml},
-    {".json", JobFileFormat::kJson},           {".textproto", JobFileFormat::kTextproto},
-    {".txtpb", JobFileFormat::kTextproto},     {".pbtxt", JobFileFormat::kTextproto},
+    {".yaml", JobFileFormat::kYaml},       {".yml", JobFileFormat::kYaml},
+    {".json", JobFileFormat::kJson},       {".textproto", JobFileFormat::kTextproto},
+    {".txtpb", JobFileFormat::kTextproto}, {".pbtxt", JobFileFormat::kTextproto},
 };
 
 // The file's name without directory and ending.
@@ -156,8 +156,9 @@ absl::StatusOr<JobFileFormat> JobFileFormatOf(absl::string_view path) {
     if (absl::EndsWithIgnoreCase(path, ending.text)) return ending.format;
   }
   return absl::InvalidArgumentError(absl::StrCat(
-      path, ": the ending does not tell the format; name it .yaml, .yml, .json, .textproto, .txtpb or "
-            ".pbtxt"));
+      path,
+      ": the ending does not tell the format; name it .yaml, .yml, .json, .textproto, .txtpb or "
+      ".pbtxt"));
 }
 
 absl::StatusOr<v1::JobDescription> ParseJob(absl::string_view text, JobFileFormat format,

@@ -3,8 +3,8 @@
 // Thread-safe. Errors are INVALID_ARGUMENT (NOT_FOUND and the like if the file cannot be read) and
 // read "FILE:LINE:COLUMN: FIELD: what is wrong", for example
 //   jobs/mlp.yaml:12:3: training.batch: no such field; did you mean "global_batch"?
-// Paths inside a job file are left as they are: they are seen by the workers, a relative one from the
-// directory in which a worker was started.
+// Paths inside a job file are left as they are: they are seen by the workers, a relative one from
+// the directory in which a worker was started.
 #ifndef MUSTER_CLIENT_JOB_FILE_H_
 #define MUSTER_CLIENT_JOB_FILE_H_
 

@@ -38,7 +38,8 @@ absl::StatusOr<std::string> BinaryDirectory() {
   char path[4096];
   const ssize_t length = readlink("/proc/self/exe", path, sizeof path);
   if (length <= 0 || length == static_cast<ssize_t>(sizeof path)) {
-    return absl::UnavailableError("cannot read /proc/self/exe to find the daemons; is /proc mounted?");
+    return absl::UnavailableError(
+        "cannot read /proc/self/exe to find the daemons; is /proc mounted?");
   }
   return ParentDirectory(absl::string_view(path, static_cast<size_t>(length)));
 }
@@ -69,8 +70,7 @@ CLI::App* AddUp(CLI::App* app, UpOptions* options) {
   up->add_option("--steps", options->steps, "Train this many steps instead of what the job says")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
   up->add_option("--summary-json", options->summary_file, "Write the summary here as JSON");
-  up->add_option("--pid-file", options->pid_file,
-                 "Keep a JSON object of process name to pid here");
+  up->add_option("--pid-file", options->pid_file, "Keep a JSON object of process name to pid here");
   up->add_option("--run-directory", options->run_directory,
                  "For logs, metrics and checkpoints; by default runs/<time>-<pid>");
   up->add_option("--listen", options->listen, "The coordinator's host:port; port 0: any")

@@ -34,10 +34,10 @@ int Follow(CoordinatorClient& client, const ClientCommandOptions& options,
   console->Status("");
   if (!job.ok()) return Complain(job.status(), 1);
   if (job->state() == v1::JOB_STATE_SUCCEEDED) return 0;
-  return Complain(absl::AbortedError(absl::StrCat(job->id(), " ", Name(job->state()), ": ",
-                                                  job->reason().empty() ? "no reason given"
-                                                                        : job->reason())),
-                  1);
+  return Complain(
+      absl::AbortedError(absl::StrCat(job->id(), " ", Name(job->state()), ": ",
+                                      job->reason().empty() ? "no reason given" : job->reason())),
+      1);
 }
 
 // Text that already ends its lines.
@@ -75,8 +75,7 @@ int SubmitCommand(const ClientCommandOptions& options, const std::string& file, 
   return 0;
 }
 
-int WatchCommand(const ClientCommandOptions& options, const std::string& job_id,
-                 Console* console) {
+int WatchCommand(const ClientCommandOptions& options, const std::string& job_id, Console* console) {
   CoordinatorClient client({.address = options.coordinator});
   return Follow(client, options, job_id, console);
 }

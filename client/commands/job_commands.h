@@ -1,5 +1,5 @@
-// The subcommands of `muster` that talk to a running coordinator. Each returns the process's exit code:
-// 0, 1 (the coordinator cannot be reached or refuses, the job failed) or 2 (a bad job file).
+// The subcommands of `muster` that talk to a running coordinator. Each returns the process's exit
+// code: 0, 1 (the coordinator cannot be reached or refuses, the job failed) or 2 (a bad job file).
 #ifndef MUSTER_CLIENT_COMMANDS_JOB_COMMANDS_H_
 #define MUSTER_CLIENT_COMMANDS_JOB_COMMANDS_H_
 
@@ -21,11 +21,9 @@ int SubmitCommand(const ClientCommandOptions& options, const std::string& file, 
                   Console* console);
 int WatchCommand(const ClientCommandOptions& options, const std::string& job_id, Console* console);
 // An empty `job_id`: all jobs, newest first.
-int StatusCommand(const ClientCommandOptions& options, const std::string& job_id,
-                  Console* console);
+int StatusCommand(const ClientCommandOptions& options, const std::string& job_id, Console* console);
 int MembersCommand(const ClientCommandOptions& options, Console* console);
-int CancelCommand(const ClientCommandOptions& options, const std::string& job_id,
-                  Console* console);
+int CancelCommand(const ClientCommandOptions& options, const std::string& job_id, Console* console);
 
 // Says "muster: what" on standard error and returns `exit_code`.
 int Complain(const absl::Status& status, int exit_code);

@@ -31,9 +31,9 @@ absl::Status CheckCanBeWritten(FileSystem& files, const std::string& path, const
 absl::StatusOr<v1::JobDescription> AdaptJob(v1::JobDescription job, const UpOptions& options) {
   v1::Workers* workers = job.mutable_workers();
   if (workers->min() > options.workers) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("the job asks for at least ", workers->min(), " workers (workers.min), but --workers is ",
-                     options.workers));
+    return absl::InvalidArgumentError(absl::StrCat("the job asks for at least ", workers->min(),
+                                                   " workers (workers.min), but --workers is ",
+                                                   options.workers));
   }
   workers->set_start(workers->max() > 0 ? std::min(workers->max(), options.workers)
                                         : options.workers);

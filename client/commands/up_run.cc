@@ -148,7 +148,8 @@ void UpRun::Pump(absl::Duration timeout) {
   if (follower_ != nullptr) descriptors.push_back({follower_->descriptor(), POLLIN, 0});
   fleet_.AppendDescriptors(&descriptors);
   // An interrupted poll is a tick without events.
-  poll(descriptors.data(), descriptors.size(), static_cast<int>(absl::ToInt64Milliseconds(timeout)));
+  poll(descriptors.data(), descriptors.size(),
+       static_cast<int>(absl::ToInt64Milliseconds(timeout)));
   ReadSignals();
   fleet_.ReadOutput();
   for (const Fleet::Exit& exit : fleet_.Reap()) HandleExit(exit);
@@ -175,12 +176,12 @@ void UpRun::HandleExit(const Fleet::Exit& exit) {
   if (stopping_) return;
   std::string consequence;
   if (exit.is_worker) {
-    consequence = absl::StrCat("; ", fleet_.running_workers(), " of ", options_.workers,
-                               " workers run");
+    consequence =
+        absl::StrCat("; ", fleet_.running_workers(), " of ", options_.workers, " workers run");
     if (options_.respawn) {
       Respawn& respawn = respawns_[exit.process];
-      respawn.due = absl::Now() +
-                    kFirstRespawnDelay * (1 << std::min(respawn.deaths, kMaxRespawnDoublings));
+      respawn.due =
+          absl::Now() + kFirstRespawnDelay * (1 << std::min(respawn.deaths, kMaxRespawnDoublings));
       respawn.waiting = true;
       ++respawn.deaths;
       absl::StrAppend(&consequence, ", a new one will be started");

@@ -1,5 +1,5 @@
-// One run of `muster up` (client/commands/up.h): an event loop over signals, the output and the ends
-// of the child processes, and news of the job. Not thread-safe.
+// One run of `muster up` (client/commands/up.h): an event loop over signals, the output and the
+// ends of the child processes, and news of the job. Not thread-safe.
 #ifndef MUSTER_CLIENT_COMMANDS_UP_RUN_H_
 #define MUSTER_CLIENT_COMMANDS_UP_RUN_H_
 

@@ -21,8 +21,8 @@ struct Position {
   auto operator<=>(const Position&) const = default;
 };
 
-// Where each field of a message stands in its file; keys are paths as in error messages, for example
-// "training.learning_rate.peak" or "model.mlp.hidden[1]".
+// Where each field of a message stands in its file; keys are paths as in error messages, for
+// example "training.learning_rate.peak" or "model.mlp.hidden[1]".
 using FieldPositions = std::map<std::string, Position>;
 
 struct ConfigEntry;
@@ -31,10 +31,10 @@ struct ConfigNode {
   enum class Kind : uint8_t { kNull, kScalar, kList, kMap };
   Kind kind = Kind::kNull;
   Position position;
-  std::string scalar;               // kScalar
-  bool quoted = false;              // kScalar: written in quotes, so it is text and no number
-  std::vector<ConfigNode> items;    // kList
-  std::vector<ConfigEntry> entries; // kMap, in order of the file; keys may repeat
+  std::string scalar;                // kScalar
+  bool quoted = false;               // kScalar: written in quotes, so it is text and no number
+  std::vector<ConfigNode> items;     // kList
+  std::vector<ConfigEntry> entries;  // kMap, in order of the file; keys may repeat
 };
 
 struct ConfigEntry {
@@ -47,7 +47,8 @@ struct ConfigEntry {
 inline constexpr int kMaxConfigDepth = 32;
 inline constexpr int kMaxConfigNodes = 10'000;
 
-// INVALID_ARGUMENT "LINE:COLUMN: FIELD: text"; the caller puts the file in front. `field` may be empty.
+// INVALID_ARGUMENT "LINE:COLUMN: FIELD: text"; the caller puts the file in front. `field` may be
+// empty.
 inline absl::Status PositionedError(Position position, absl::string_view field,
                                     absl::string_view text) {
   return absl::InvalidArgumentError(absl::StrCat(position.line, ":", position.column, ": ", field,

@@ -28,10 +28,14 @@ using Kind = ConfigNode::Kind;
 // What came, for an error message.
 std::string Describe(const ConfigNode& node) {
   switch (node.kind) {
-    case Kind::kNull: return "nothing";
-    case Kind::kList: return "a list";
-    case Kind::kMap: return "fields";
-    case Kind::kScalar: break;
+    case Kind::kNull:
+      return "nothing";
+    case Kind::kList:
+      return "a list";
+    case Kind::kMap:
+      return "fields";
+    case Kind::kScalar:
+      break;
   }
   std::string text = node.scalar.substr(0, 60);
   if (text.size() < node.scalar.size()) text += "...";
@@ -52,8 +56,8 @@ bool ParseFloating(const std::string& text, T* value) {
     return true;
   }
   if (IsInfinity(lower)) {
-    *value = lower[0] == '-' ? -std::numeric_limits<T>::infinity()
-                             : std::numeric_limits<T>::infinity();
+    *value =
+        lower[0] == '-' ? -std::numeric_limits<T>::infinity() : std::numeric_limits<T>::infinity();
     return true;
   }
   bool parsed;
@@ -128,10 +132,10 @@ class Mapper {
     for (int i = 0; i < oneof->field_count(); ++i) {
       const auto rival = positions_->find(Join(path, oneof->field(i)->name()));
       if (rival != positions_->end()) {
-        return PositionedError(entry.position, field_path,
-                               absl::StrCat("only one of ", oneof->field(i)->name(), " (line ",
-                                            rival->second.line, ") and ", field->name(),
-                                            " may be given"));
+        return PositionedError(
+            entry.position, field_path,
+            absl::StrCat("only one of ", oneof->field(i)->name(), " (line ", rival->second.line,
+                         ") and ", field->name(), " may be given"));
       }
     }
     return absl::OkStatus();
@@ -202,8 +206,7 @@ class Mapper {
 
   static absl::Status Wrong(const ConfigNode& node, const std::string& path,
                             absl::string_view expected) {
-    return PositionedError(node.position, path,
-                           absl::StrCat(expected, ", got ", Describe(node)));
+    return PositionedError(node.position, path, absl::StrCat(expected, ", got ", Describe(node)));
   }
 
   template <typename T>
@@ -261,10 +264,9 @@ class Mapper {
       }
     }
     if (node.kind != Kind::kScalar) return Wrong(node, path, "expected a name");
-    return PositionedError(
-        node.position, path,
-        absl::StrCat("no such value \"", node.scalar.substr(0, 60), "\"; ",
-                     Suggestion(node.scalar, names)));
+    return PositionedError(node.position, path,
+                           absl::StrCat("no such value \"", node.scalar.substr(0, 60), "\"; ",
+                                        Suggestion(node.scalar, names)));
   }
 
   const MappingOptions options_;

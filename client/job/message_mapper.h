@@ -2,9 +2,9 @@
 //
 // Fields go by the names in the .proto file. Wrong fields, types, ranges, repeated fields and two
 // members of one oneof are errors: INVALID_ARGUMENT "LINE:COLUMN: FIELD: what". Enum values go by
-// their names in any case. NaN and infinity parse: whether a field may be one is for its validation.
-// Messages, lists and the scalars int32, int64, uint64, float, double, bool, string and enum are
-// supported; another type in the message is a check failure.
+// their names in any case. NaN and infinity parse: whether a field may be one is for its
+// validation. Messages, lists and the scalars int32, int64, uint64, float, double, bool, string and
+// enum are supported; another type in the message is a check failure.
 #ifndef MUSTER_CLIENT_JOB_MESSAGE_MAPPER_H_
 #define MUSTER_CLIENT_JOB_MESSAGE_MAPPER_H_
 

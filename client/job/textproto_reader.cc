@@ -119,9 +119,9 @@ absl::Status ReadTextproto(absl::string_view text, Message* message, FieldPositi
     for (const FieldStart& field : fields) {
       if (field.position <= errors.position()) path = field.path;
     }
-    return PositionedError(errors.position(), path,
-                           errors.text().empty() ? "not valid text format"
-                                                 : Rephrase(errors.text(), *message));
+    return PositionedError(
+        errors.position(), path,
+        errors.text().empty() ? "not valid text format" : Rephrase(errors.text(), *message));
   }
   for (const FieldStart& field : fields) positions->emplace(field.path, field.position);
   return absl::OkStatus();

@@ -9,8 +9,8 @@
 
 namespace muster {
 
-// INVALID_ARGUMENT "LINE:COLUMN: FIELD: what". `positions` receives the position of each field that the
-// text gives.
+// INVALID_ARGUMENT "LINE:COLUMN: FIELD: what". `positions` receives the position of each field that
+// the text gives.
 absl::Status ReadTextproto(absl::string_view text, google::protobuf::Message* message,
                            FieldPositions* positions);
 

@@ -1,8 +1,9 @@
 // A child process that never outlives its parent, not even one that is killed.
 //
-// Start it from the main thread only: the kernel kills the child when the *thread* that made it ends.
-// Thread-compatible. A child has a process group of its own, so that Ctrl-C reaches only the parent,
-// which then ends its children in good order. Its input is empty; output and errors come in one pipe.
+// Start it from the main thread only: the kernel kills the child when the *thread* that made it
+// ends. Thread-compatible. A child has a process group of its own, so that Ctrl-C reaches only the
+// parent, which then ends its children in good order. Its input is empty; output and errors come in
+// one pipe.
 #ifndef MUSTER_CLIENT_LAUNCHER_CHILD_PROCESS_H_
 #define MUSTER_CLIENT_LAUNCHER_CHILD_PROCESS_H_
 

@@ -43,9 +43,8 @@ absl::Status Fleet::Start(Process* process, std::vector<std::string> arguments) 
   if (process->log == nullptr) {
     const std::string directory = JoinPath(options_.run_directory, "logs");
     MUSTER_RETURN_IF_ERROR(files_->CreateDirectories(directory));
-    MUSTER_ASSIGN_OR_RETURN(
-        process->log,
-        files_->OpenToAppend(JoinPath(directory, absl::StrCat(process->name, ".log"))));
+    MUSTER_ASSIGN_OR_RETURN(process->log, files_->OpenToAppend(JoinPath(
+                                              directory, absl::StrCat(process->name, ".log"))));
   }
   MUSTER_ASSIGN_OR_RETURN(process->child, ChildProcess::Start(arguments));
   process->reported = false;

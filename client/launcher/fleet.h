@@ -1,8 +1,8 @@
-// A coordinator and workers on this machine, as child processes: starts them, merges their logs, keeps
-// the pid file, ends them. Everything on loopback.
+// A coordinator and workers on this machine, as child processes: starts them, merges their logs,
+// keeps the pid file, ends them. Everything on loopback.
 //
-// Not thread-safe: belongs to the main thread (client/launcher/child_process.h). Never waits, except
-// in Kill().
+// Not thread-safe: belongs to the main thread (client/launcher/child_process.h). Never waits,
+// except in Kill().
 #ifndef MUSTER_CLIENT_LAUNCHER_FLEET_H_
 #define MUSTER_CLIENT_LAUNCHER_FLEET_H_
 
@@ -24,16 +24,16 @@
 namespace muster {
 
 struct FleetOptions {
-  std::string binary_directory;  // of muster-coordinator and muster-worker
-  std::string run_directory;     // receives logs/<process>.log and metrics; exists
+  std::string binary_directory;        // of muster-coordinator and muster-worker
+  std::string run_directory;           // receives logs/<process>.log and metrics; exists
   std::string listen = "127.0.0.1:0";  // of the coordinator
   int workers = 4;
-  int threads = 1;               // per worker
+  int threads = 1;  // per worker
   int64_t heartbeat_ms = 250;
   int64_t lease_ms = 2000;
-  bool metrics = false;          // Prometheus endpoints, on free ports
+  bool metrics = false;  // Prometheus endpoints, on free ports
   std::string log_level = "info";
-  std::string pid_file;          // empty: none
+  std::string pid_file;  // empty: none
   // A line of a process's log.
   std::function<void(const std::string& process, const LogLine& line)> on_line;
 };

@@ -28,8 +28,8 @@ class JobFollower {
   struct News {
     // The newest state, if it has changed since the last call.
     std::optional<v1::Job> job;
-    // Set at the end: OK when the job has ended (whatever its outcome), otherwise why it could not be
-    // followed.
+    // Set at the end: OK when the job has ended (whatever its outcome), otherwise why it could not
+    // be followed.
     std::optional<absl::Status> finished;
   };
   News Take();

@@ -26,11 +26,16 @@ T Get(const json& object, const char* key, T other) {
 
 char LevelLetter(LogLevel level) {
   switch (level) {
-    case LogLevel::kDebug: return 'D';
-    case LogLevel::kInfo: return 'I';
-    case LogLevel::kWarning: return 'W';
-    case LogLevel::kError: return 'E';
-    case LogLevel::kOff: break;
+    case LogLevel::kDebug:
+      return 'D';
+    case LogLevel::kInfo:
+      return 'I';
+    case LogLevel::kWarning:
+      return 'W';
+    case LogLevel::kError:
+      return 'E';
+    case LogLevel::kOff:
+      break;
   }
   return '?';
 }
@@ -73,8 +78,8 @@ LogLine ReadLogLine(absl::string_view line) {
   const int64_t rank = Get<int64_t>(object, "rank", -1);
   const int64_t epoch = Get<int64_t>(object, "epoch", 0);
   if (epoch > 0) {
-    absl::StrAppend(&result.text, " (", rank >= 0 ? absl::StrCat("rank ", rank, ", ") : "", "epoch ",
-                    epoch, ", step ", Get<int64_t>(object, "step", 0), ")");
+    absl::StrAppend(&result.text, " (", rank >= 0 ? absl::StrCat("rank ", rank, ", ") : "",
+                    "epoch ", epoch, ", step ", Get<int64_t>(object, "step", 0), ")");
   }
   result.text = Printable(std::move(result.text));
   return result;

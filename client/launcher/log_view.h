@@ -1,5 +1,5 @@
-// Turns the JSON lines of a daemon (base/log.h) into lines for a person. Pure and thread-safe, except
-// that one LineSplitter belongs to one stream.
+// Turns the JSON lines of a daemon (base/log.h) into lines for a person. Pure and thread-safe,
+// except that one LineSplitter belongs to one stream.
 #ifndef MUSTER_CLIENT_LAUNCHER_LOG_VIEW_H_
 #define MUSTER_CLIENT_LAUNCHER_LOG_VIEW_H_
 

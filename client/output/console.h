@@ -28,8 +28,8 @@ class Console {
 
   // Writes one line (above the status line) at once.
   void Line(absl::string_view text);
-  // Replaces the status line; empty: none. Does nothing without a terminal. Text beyond the width is
-  // cut: a status line must not wrap.
+  // Replaces the status line; empty: none. Does nothing without a terminal. Text beyond the width
+  // is cut: a status line must not wrap.
   void Status(absl::string_view text);
 
   bool failed() const { return failed_; }

@@ -62,7 +62,8 @@ std::vector<std::string> Facts(const v1::Job& job) {
 }
 
 std::string StateAndReason(const v1::Job& job) {
-  return job.reason().empty() ? Name(job.state()) : absl::StrCat(Name(job.state()), ": ", job.reason());
+  return job.reason().empty() ? Name(job.state())
+                              : absl::StrCat(Name(job.state()), ": ", job.reason());
 }
 
 std::string TimeText(bool is_set, const google::protobuf::Timestamp& time) {
@@ -83,9 +84,12 @@ std::string Name(v1::WorkerPhase phase) {
 
 std::string SyncPathText(const v1::Job& job) {
   switch (job.description().communication().algorithm()) {
-    case v1::Communication::RING: return "all-reduce (ring)";
-    case v1::Communication::DIRECT: return "all-reduce (direct)";
-    default: return "all-reduce";
+    case v1::Communication::RING:
+      return "all-reduce (ring)";
+    case v1::Communication::DIRECT:
+      return "all-reduce (direct)";
+    default:
+      return "all-reduce";
   }
 }
 
@@ -110,7 +114,8 @@ std::string ProgressBar(const v1::Job& job, int columns) {
   std::string line;
   if (job.total_steps() > 0) {
     const double done = std::clamp(
-        static_cast<double>(job.progress().step()) / static_cast<double>(job.total_steps()), 0.0, 1.0);
+        static_cast<double>(job.progress().step()) / static_cast<double>(job.total_steps()), 0.0,
+        1.0);
     const int filled = static_cast<int>(done * kBarWidth);
     std::string bar(static_cast<size_t>(filled), '=');
     if (filled < kBarWidth) bar += '>';
@@ -169,14 +174,16 @@ std::string JobDetails(const v1::Job& job) {
   if (job.has_ended_at()) rows.push_back({"ended", TimeText(true, job.ended_at())});
   if (HasProgress(job)) rows.push_back({"progress", absl::StrJoin(Facts(job), ", ")});
   if (HasProgress(job)) {
-    rows.push_back({"step time", absl::StrFormat("p50 %.1f ms, p99 %.1f ms, %.0f%% waiting for communication",
-                                                 job.progress().step_ms_p50(), job.progress().step_ms_p99(),
-                                                 100 * job.progress().comm_wait_share())});
+    rows.push_back(
+        {"step time", absl::StrFormat("p50 %.1f ms, p99 %.1f ms, %.0f%% waiting for communication",
+                                      job.progress().step_ms_p50(), job.progress().step_ms_p99(),
+                                      100 * job.progress().comm_wait_share())});
   }
   if (job.view().members_size() > 0) {
     std::vector<std::string> names;
     for (const v1::Member& member : job.view().members()) names.push_back(member.name());
-    rows.push_back({"view", absl::StrCat("epoch ", job.view().epoch(), ": ", absl::StrJoin(names, ", "))});
+    rows.push_back(
+        {"view", absl::StrCat("epoch ", job.view().epoch(), ": ", absl::StrJoin(names, ", "))});
   }
   if (job.has_final_report()) {
     const v1::FinalReport& report = job.final_report();
@@ -191,7 +198,8 @@ std::string JobDetails(const v1::Job& job) {
 
 std::string JobTable(const std::vector<v1::Job>& jobs) {
   if (jobs.empty()) return "no jobs\n";
-  std::vector<std::vector<std::string>> rows = {{"JOB", "NAME", "STATE", "STEP", "LOSS", "WORKERS", "SUBMITTED"}};
+  std::vector<std::vector<std::string>> rows = {
+      {"JOB", "NAME", "STATE", "STEP", "LOSS", "WORKERS", "SUBMITTED"}};
   for (const v1::Job& job : jobs) {
     rows.push_back({job.id(), job.description().name(), Name(job.state()),
                     absl::StrCat(job.progress().step(), "/", job.total_steps()),
@@ -204,15 +212,16 @@ std::string JobTable(const std::vector<v1::Job>& jobs) {
 
 std::string MemberTable(const v1::ListMembersResponse& members) {
   if (members.members().empty()) return "no members\n";
-  std::vector<std::vector<std::string>> rows = {
-      {"NAME", "PHASE", "RANK", "JOB", "EPOCH", "STEP", "HOST", "DEVICE", "DATA", "INCARNATION", "ATTACHED"}};
+  std::vector<std::vector<std::string>> rows = {{"NAME", "PHASE", "RANK", "JOB", "EPOCH", "STEP",
+                                                 "HOST", "DEVICE", "DATA", "INCARNATION",
+                                                 "ATTACHED"}};
   for (const v1::FleetMember& member : members.members()) {
     const v1::Member& self = member.member();
-    rows.push_back({self.name(), Name(member.phase()),
-                    member.rank() < 0 ? "-" : absl::StrCat(member.rank()),
-                    member.job_id().empty() ? "-" : member.job_id(), absl::StrCat(member.epoch()),
-                    absl::StrCat(member.step()), self.host(), self.device(), self.data_address(),
-                    absl::StrFormat("%016x", self.incarnation()), member.attached() ? "yes" : "no"});
+    rows.push_back(
+        {self.name(), Name(member.phase()), member.rank() < 0 ? "-" : absl::StrCat(member.rank()),
+         member.job_id().empty() ? "-" : member.job_id(), absl::StrCat(member.epoch()),
+         absl::StrCat(member.step()), self.host(), self.device(), self.data_address(),
+         absl::StrFormat("%016x", self.incarnation()), member.attached() ? "yes" : "no"});
   }
   return FormatTable(rows);
 }

@@ -27,11 +27,12 @@ using ::testing::SizeIs;
 class Lines {
  public:
   explicit Lines(LogFormat format, LogLevel level = LogLevel::kInfo)
-      : logger_({.process = "worker-2",
-                 .host = "node1",
-                 .level = level,
-                 .format = format,
-                 .write = [this](LogLevel, absl::string_view line) { lines_.emplace_back(line); }}) {}
+      : logger_(
+            {.process = "worker-2",
+             .host = "node1",
+             .level = level,
+             .format = format,
+             .write = [this](LogLevel, absl::string_view line) { lines_.emplace_back(line); }}) {}
   Logger& logger() { return logger_; }
   const std::vector<std::string>& all() const { return lines_; }
   const std::string& last() const { return lines_.back(); }
@@ -55,7 +56,8 @@ TEST(LogTest, JsonLineCarriesEverything) {
   EXPECT_EQ(line["step"], 120);
   EXPECT_EQ(line["event"], "joined");
   EXPECT_EQ(line["text"], "joined the fleet");
-  EXPECT_EQ(line["fields"], json({{"peer", "worker-1"}, {"count", 7}, {"ratio", 0.5}, {"late", false}}));
+  EXPECT_EQ(line["fields"],
+            json({{"peer", "worker-1"}, {"count", 7}, {"ratio", 0.5}, {"late", false}}));
   EXPECT_THAT(line["time"].get<std::string>(),
               MatchesRegex("[0-9]{4}-[0-9]{2}-[0-9]{2}T[0-9]{2}:[0-9]{2}:[0-9]{2}.[0-9]{6}Z"));
 }
@@ -85,9 +87,10 @@ TEST(LogTest, HostileTextStaysOneValidLine) {
 
 TEST(LogTest, NumbersJsonCannotHoldAreText) {
   Lines lines(LogFormat::kJson);
-  lines.logger().Info("event", "x", {{"nan", std::numeric_limits<double>::quiet_NaN()},
-                                     {"low", -std::numeric_limits<double>::infinity()},
-                                     {"big", std::numeric_limits<uint64_t>::max()}});
+  lines.logger().Info("event", "x",
+                      {{"nan", std::numeric_limits<double>::quiet_NaN()},
+                       {"low", -std::numeric_limits<double>::infinity()},
+                       {"big", std::numeric_limits<uint64_t>::max()}});
   const json fields = json::parse(lines.last())["fields"];
   EXPECT_EQ(fields["nan"], "NaN");
   EXPECT_EQ(fields["low"], "-Infinity");
@@ -117,8 +120,8 @@ TEST(LogTest, LevelsFilter) {
 }
 
 TEST(LogTest, NamesParse) {
-  for (const LogLevel level : {LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarning,
-                               LogLevel::kError, LogLevel::kOff}) {
+  for (const LogLevel level :
+       {LogLevel::kDebug, LogLevel::kInfo, LogLevel::kWarning, LogLevel::kError, LogLevel::kOff}) {
     EXPECT_EQ(ParseLogLevel(Name(level)).value(), level);
   }
   EXPECT_THAT(ParseLogLevel("loud").status().message(), HasSubstr("\"loud\" is not one of debug"));

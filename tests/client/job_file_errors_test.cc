@@ -58,7 +58,8 @@ TEST(JobFileErrorsTest, UnknownFields) {
   EXPECT_EQ(YamlError("mlp:", "transformer:"),
             "j.yaml:3:3: model.transformer: no such field; expected one of mlp, cnn");
   // Names in YAML are those of the .proto file.
-  EXPECT_THAT(YamlError("global_batch", "globalBatch"), HasSubstr("did you mean \"global_batch\"?"));
+  EXPECT_THAT(YamlError("global_batch", "globalBatch"),
+              HasSubstr("did you mean \"global_batch\"?"));
 }
 
 TEST(JobFileErrorsTest, WrongTypes) {
@@ -69,10 +70,13 @@ TEST(JobFileErrorsTest, WrongTypes) {
   EXPECT_THAT(YamlError("steps: 10", "steps: \"10\""), HasSubstr("got the text \"10\""));
   EXPECT_THAT(YamlError("steps: 10", "steps:"), HasSubstr("training.steps: expected an integer"));
   EXPECT_THAT(YamlError("steps: 10", "steps: [10]"), HasSubstr("got a list"));
-  EXPECT_THAT(YamlError("[8, 4]", "8"), HasSubstr("j.yaml:4:13: model.mlp.hidden: expected a list"));
+  EXPECT_THAT(YamlError("[8, 4]", "8"),
+              HasSubstr("j.yaml:4:13: model.mlp.hidden: expected a list"));
   EXPECT_THAT(YamlError("[8, 4]", "[8, x]"), HasSubstr("j.yaml:4:17: model.mlp.hidden[1]: "));
-  EXPECT_THAT(YamlError("sgd: {}", "sgd:"), HasSubstr("training.optimizer.sgd: expected fields ({} "));
-  EXPECT_THAT(YamlError("name: test", "name: {a: b}"), HasSubstr("name: expected text, got fields"));
+  EXPECT_THAT(YamlError("sgd: {}", "sgd:"),
+              HasSubstr("training.optimizer.sgd: expected fields ({} "));
+  EXPECT_THAT(YamlError("name: test", "name: {a: b}"),
+              HasSubstr("name: expected text, got fields"));
   EXPECT_THAT(YamlError("sgd: {}", "sgd: {nesterov: yes}"),
               HasSubstr("j.yaml:14:21: training.optimizer.sgd.nesterov: expected true or false"));
   EXPECT_THAT(YamlError("peak: 0.1", "peak: fast"), HasSubstr("j.yaml:16:11: "));
@@ -95,8 +99,9 @@ TEST(JobFileErrorsTest, Enums) {
 TEST(JobFileErrorsTest, GivenTwice) {
   EXPECT_EQ(YamlError("  micro_batch: 2", "  micro_batch: 2\n  steps: 11"),
             "j.yaml:13:3: training.steps: given twice; first in line 10");
-  EXPECT_EQ(YamlError("    sgd: {}", "    sgd: {}\n    adamw: {}"),
-            "j.yaml:15:5: training.optimizer.adamw: only one of sgd (line 14) and adamw may be given");
+  EXPECT_EQ(
+      YamlError("    sgd: {}", "    sgd: {}\n    adamw: {}"),
+      "j.yaml:15:5: training.optimizer.adamw: only one of sgd (line 14) and adamw may be given");
 }
 
 TEST(JobFileErrorsTest, MeaningIsCheckedWithThePositionOfTheField) {
@@ -118,7 +123,8 @@ TEST(JobFileErrorsTest, YamlThatIsNone) {
   EXPECT_THAT(YamlError("name: test", "name: !!str test"), HasSubstr("tag"));
   EXPECT_THAT(YamlError("name: test", "[a]: test"), HasSubstr("j.yaml:1:1: "));
   EXPECT_THAT(Error("", JobFileFormat::kYaml, "e.yaml"), HasSubstr("e.yaml:1:1: "));
-  EXPECT_THAT(Error("- a\n", JobFileFormat::kYaml, "e.yaml"), HasSubstr("expected fields, got a list"));
+  EXPECT_THAT(Error("- a\n", JobFileFormat::kYaml, "e.yaml"),
+              HasSubstr("expected fields, got a list"));
   EXPECT_THAT(Error(absl::StrCat(kYaml, "---\nname: b\n"), JobFileFormat::kYaml, "e.yaml"),
               HasSubstr("a second document"));
 }
@@ -151,10 +157,12 @@ TEST(JobFileErrorsTest, HostileFilesAreRefusedQuickly) {
 }
 
 TEST(JobFileErrorsTest, Json) {
-  EXPECT_EQ(Error("{\n  \"nam\": \"x\"\n}", JobFileFormat::kJson, "j.json").substr(0, 9), "j.json:2:");
+  EXPECT_EQ(Error("{\n  \"nam\": \"x\"\n}", JobFileFormat::kJson, "j.json").substr(0, 9),
+            "j.json:2:");
   EXPECT_THAT(Error("{\n  \"nam\": \"x\"\n}", JobFileFormat::kJson, "j.json"),
               HasSubstr("nam: no such field; did you mean \"name\"?"));
-  EXPECT_THAT(Error("{\"name\": \"x\",}", JobFileFormat::kJson, "j.json"), HasSubstr("not valid JSON"));
+  EXPECT_THAT(Error("{\"name\": \"x\",}", JobFileFormat::kJson, "j.json"),
+              HasSubstr("not valid JSON"));
   EXPECT_THAT(Error("{\"name\": \"x\"} x", JobFileFormat::kJson, "j.json"),
               HasSubstr("not valid JSON"));
   EXPECT_THAT(Error("{\"name\": \"x\", // c\n}", JobFileFormat::kJson, "j.json"),
@@ -180,9 +188,10 @@ TEST(JobFileErrorsTest, Textproto) {
   EXPECT_THAT(error("training { steps: 5\n steps: 6 }"), HasSubstr("training.steps: "));
   EXPECT_THAT(error("model { mlp {}\n cnn {} }"), HasSubstr("model.cnn: "));
   EXPECT_THAT(error("name: '\\xff'"), HasSubstr("j.textproto:1:1: name: must be UTF-8"));
-  EXPECT_THAT(error("model { mlp { hidden: [1, 0] } }\ndata { idx { train_images: 'a' train_labels: 'b' } }"
-                    "training { steps: 1 global_batch: 1 micro_batch: 1 }"),
-              HasSubstr("j.textproto:1:15: model.mlp.hidden[1]: "));
+  EXPECT_THAT(
+      error("model { mlp { hidden: [1, 0] } }\ndata { idx { train_images: 'a' train_labels: 'b' } }"
+            "training { steps: 1 global_batch: 1 micro_batch: 1 }"),
+      HasSubstr("j.textproto:1:15: model.mlp.hidden[1]: "));
 }
 
 }  // namespace

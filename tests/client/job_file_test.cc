@@ -121,10 +121,18 @@ TEST(JobFileTest, RandomDamageIsAnError) {
       for (int i = 0; i < edits; ++i) {
         const size_t at = random() % text.size();
         switch (random() % 4) {
-          case 0: text[at] = kSpice[random() % kSpice.size()]; break;
-          case 1: text[at] = static_cast<char>(random()); break;
-          case 2: text.insert(at, text.substr(random() % text.size(), random() % 40)); break;
-          default: text.erase(at, 1 + random() % 20); break;
+          case 0:
+            text[at] = kSpice[random() % kSpice.size()];
+            break;
+          case 1:
+            text[at] = static_cast<char>(random());
+            break;
+          case 2:
+            text.insert(at, text.substr(random() % text.size(), random() % 40));
+            break;
+          default:
+            text.erase(at, 1 + random() % 20);
+            break;
         }
         if (text.empty()) text = " ";
       }
