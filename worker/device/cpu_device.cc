@@ -5,6 +5,7 @@
 #include <string>
 
 #include <omp.h>
+#include <unistd.h>
 #include <dnnl.hpp>
 
 #include "absl/strings/str_format.h"
@@ -23,6 +24,12 @@ absl::Status DnnlError(absl::string_view kernel, absl::string_view shape, dnnl_s
       absl::StrFormat("cpu device: %s of %s: oneDNN status %d: %s", kernel, shape, status, message);
   return status == dnnl_out_of_memory ? absl::ResourceExhaustedError(text)
                                       : absl::InternalError(text);
+}
+
+// Linux grants more memory than there is and kills who touches it; asking for more than this must be
+// refused beforehand.
+int64_t PhysicalMemoryBytes() {
+  return int64_t{sysconf(_SC_PHYS_PAGES)} * int64_t{sysconf(_SC_PAGESIZE)};
 }
 
 std::string ToString(const ConvolutionShape& shape) {
@@ -49,8 +56,14 @@ class CpuDevice final : public Device {
 
   absl::StatusOr<DeviceBuffer> Allocate(int64_t bytes) override {
     if (bytes == 0) return DeviceBuffer();
+    const int64_t memory = PhysicalMemoryBytes();
+    if (bytes < 0 || bytes > memory) {
+      return absl::ResourceExhaustedError(
+          absl::StrFormat("cpu device: a buffer of %d bytes is more than the machine's memory of %d",
+                          bytes, memory));
+    }
     const int64_t rounded = (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
-    void* data = bytes < 0 ? nullptr : std::aligned_alloc(kBufferAlignment, rounded);
+    void* data = std::aligned_alloc(kBufferAlignment, rounded);
     if (data == nullptr) {
       return absl::ResourceExhaustedError(
           absl::StrFormat("cpu device: cannot allocate a buffer of %d bytes", bytes));
