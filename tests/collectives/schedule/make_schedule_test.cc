@@ -63,7 +63,8 @@ TEST(MakeScheduleTest, HalfPrecisionReducesInOneStep) {
     const ScheduleRequest request = {
         .algorithm = algorithm, .rank = 2, .size = 5, .count = 50, .half_precision = true};
     int reductions = 0;
-    for (const ScheduleStep& step : MakeSchedule(request).value().steps) {
+    const Schedule schedule = MakeSchedule(request).value();
+    for (const ScheduleStep& step : schedule.steps) {
       EXPECT_NE(step.kind, StepKind::kRecvReduce);
       if (step.kind == StepKind::kReduce) ++reductions;
     }
