@@ -26,8 +26,8 @@ absl::Status DnnlError(absl::string_view kernel, absl::string_view shape, dnnl_s
                                       : absl::InternalError(text);
 }
 
-// Linux grants more memory than there is and kills who touches it; asking for more than this must be
-// refused beforehand.
+// Linux grants more memory than there is and kills who touches it; asking for more than this must
+// be refused beforehand.
 int64_t PhysicalMemoryBytes() {
   return int64_t{sysconf(_SC_PHYS_PAGES)} * int64_t{sysconf(_SC_PAGESIZE)};
 }
@@ -58,9 +58,9 @@ class CpuDevice final : public Device {
     if (bytes == 0) return DeviceBuffer();
     const int64_t memory = PhysicalMemoryBytes();
     if (bytes < 0 || bytes > memory) {
-      return absl::ResourceExhaustedError(
-          absl::StrFormat("cpu device: a buffer of %d bytes is more than the machine's memory of %d",
-                          bytes, memory));
+      return absl::ResourceExhaustedError(absl::StrFormat(
+          "cpu device: a buffer of %d bytes is more than the machine's memory of %d", bytes,
+          memory));
     }
     const int64_t rounded = (bytes + kBufferAlignment - 1) / kBufferAlignment * kBufferAlignment;
     void* data = std::aligned_alloc(kBufferAlignment, rounded);
