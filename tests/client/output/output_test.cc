@@ -1,0 +1,254 @@
+// How jobs read: bar, lines, tables, JSON, summary.
+#include <limits>
+
+#include "client/output/console.h"
+#include "client/output/job_display.h"
+#include "client/output/job_text.h"
+#include "client/output/message_json.h"
+#include "client/summary.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "nlohmann/json.hpp"
+
+namespace muster {
+namespace {
+
+using nlohmann::json;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::SizeIs;
+
+v1::ViewChange Change(uint64_t epoch, v1::ViewChangeCause cause, const std::string& worker,
+                      double duration_ms) {
+  v1::ViewChange change;
+  change.set_epoch(epoch);
+  change.set_cause(cause);
+  if (!worker.empty()) change.add_workers(worker);
+  change.set_world_size(3);
+  change.set_duration_ms(duration_ms);
+  return change;
+}
+
+v1::Job RunningJob() {
+  v1::Job job;
+  job.set_id("job-1");
+  job.mutable_description()->set_name("mlp");
+  job.mutable_description()->mutable_training()->set_global_batch(256);
+  job.mutable_description()->mutable_communication()->set_algorithm(v1::Communication::RING);
+  job.set_state(v1::JOB_STATE_RUNNING);
+  job.set_total_steps(1000);
+  v1::Progress* progress = job.mutable_progress();
+  progress->set_step(250);
+  progress->set_loss(0.34121);
+  progress->set_samples_per_second(19'200);
+  progress->set_test_accuracy(-1);
+  for (int i = 0; i < 3; ++i) {
+    v1::Member* member = job.mutable_view()->add_members();
+    member->set_name("worker-" + std::to_string(i));
+    member->set_incarnation(0xABCull + static_cast<uint64_t>(i));
+  }
+  job.mutable_view()->set_epoch(3);
+  *job.add_view_changes() = Change(1, v1::VIEW_CHANGE_CAUSE_START, "", 40);
+  *job.add_view_changes() = Change(3, v1::VIEW_CHANGE_CAUSE_DEATH, "worker-3", 84.2);
+  return job;
+}
+
+TEST(JobTextTest, BarShowsWhatMattersMostFirst) {
+  const v1::Job job = RunningJob();
+  EXPECT_EQ(ProgressBar(job, 120),
+            "[=====>              ]  25%  step 250/1000  loss 0.3412  19.2k samples/s  ETA 10s  "
+            "3 workers  all-reduce (ring)");
+  EXPECT_EQ(ProgressBar(job, 60), "[=====>              ]  25%  step 250/1000  loss 0.3412");
+  for (int columns = 30; columns < 130; ++columns) {
+    EXPECT_LT(ProgressBar(job, columns).size(), static_cast<size_t>(columns));
+  }
+}
+
+TEST(JobTextTest, AJobThatDoesNotRunTellsWhy) {
+  v1::Job job = RunningJob();
+  job.set_state(v1::JOB_STATE_WAITING);
+  job.set_reason("1 of at least 2 workers");
+  EXPECT_EQ(ProgressBar(job, 120), "mlp waiting: 1 of at least 2 workers");
+  EXPECT_THAT(ProgressLine(job), HasSubstr("mlp waiting: 1 of at least 2 workers, step 250/1000"));
+}
+
+TEST(JobTextTest, Numbers) {
+  EXPECT_EQ(ShortNumber(950), "950");
+  EXPECT_EQ(ShortNumber(999.7), "1.0k");
+  EXPECT_EQ(ShortNumber(31'249), "31.2k");
+  EXPECT_EQ(ShortNumber(999'960), "1.0M");
+  EXPECT_EQ(ShortDuration(0.4), "0s");
+  EXPECT_EQ(ShortDuration(185), "3m05s");
+  EXPECT_EQ(ShortDuration(7620), "2h07m");
+  EXPECT_EQ(ShortDuration(std::numeric_limits<double>::infinity()), "100000h00m");
+}
+
+TEST(JobTextTest, Tables) {
+  EXPECT_EQ(FormatTable({{"A", "LONG", "C"}, {"xyz", "1", "2"}}), "A    LONG  C\nxyz  1     2\n");
+  const std::string details = JobDetails(RunningJob());
+  EXPECT_THAT(details, HasSubstr("epoch 3: worker-0, worker-1, worker-2"));
+  EXPECT_THAT(details, HasSubstr("epoch 3: death of worker-3; 3 workers, first step after 84 ms"));
+  EXPECT_THAT(JobTable({RunningJob()}), HasSubstr("job-1  mlp   running  250/1000"));
+  EXPECT_EQ(JobTable({}), "no jobs\n");
+
+  v1::ListMembersResponse members;
+  EXPECT_EQ(MemberTable(members), "no members\n");
+  v1::FleetMember* member = members.add_members();
+  member->mutable_member()->set_name("worker-0");
+  member->set_phase(v1::WORKER_PHASE_RUNNING);
+  member->set_rank(-1);
+  EXPECT_THAT(MemberTable(members), HasSubstr("worker-0  running  -     -"));
+}
+
+TEST(MessageJsonTest, IsMadeForScripts) {
+  v1::Job job = RunningJob();
+  job.mutable_progress()->set_loss(std::numeric_limits<double>::quiet_NaN());
+  job.mutable_submitted_at()->set_seconds(0);
+  const json object = json::parse(MessageToJson(job));
+  EXPECT_EQ(object["state"], "running");
+  EXPECT_EQ(object["total_steps"], 1000);
+  EXPECT_EQ(object["reason"], "");
+  EXPECT_EQ(object["progress"]["loss"], nullptr);
+  EXPECT_EQ(object["view"]["members"][0]["incarnation"], "0000000000000abc");
+  EXPECT_EQ(object["view_changes"][1]["cause"], "death");
+  EXPECT_EQ(object["view_changes"][1]["workers"], json({"worker-3"}));
+  EXPECT_EQ(object["submitted_at"], "1970-01-01T00:00:00Z");
+  EXPECT_FALSE(object.contains("final_report"));
+  EXPECT_EQ(object["description"]["communication"]["algorithm"], "ring");
+}
+
+TEST(RunSummaryTest, HasTheKeysScriptsRelyOn) {
+  RunSummary summary;
+  v1::Job job = RunningJob();
+  summary.Update(job);
+  // The list of view changes is limited: the oldest has gone, one has come.
+  job.clear_view_changes();
+  *job.add_view_changes() = Change(5, v1::VIEW_CHANGE_CAUSE_JOIN, "worker-3", 120);
+  job.set_state(v1::JOB_STATE_SUCCEEDED);
+  v1::FinalReport* report = job.mutable_final_report();
+  *report->mutable_progress() = job.progress();
+  report->mutable_progress()->set_step(1000);
+  report->mutable_progress()->set_loss(0.25);
+  report->mutable_progress()->set_test_accuracy(0.89);
+  report->mutable_progress()->set_step_ms_p50(7.5);
+  report->mutable_progress()->set_step_ms_p99(11);
+  report->mutable_progress()->set_comm_wait_share(0.125);
+  report->set_checkpoint("runs/x/checkpoints/step-1000");
+  report->set_parameters_sha256("abcd");
+  summary.Update(job);
+  EXPECT_EQ(json::parse(summary.Json()), json::parse(R"({
+    "job": "mlp", "steps": 1000, "final_loss": 0.25, "test_accuracy": 0.89,
+    "view_changes": [
+      {"epoch": 3, "cause": "death", "worker": "worker-3", "duration_ms": 84.2},
+      {"epoch": 5, "cause": "join", "worker": "worker-3", "duration_ms": 120.0}],
+    "step_ms_p50": 7.5, "step_ms_p99": 11.0, "comm_wait_share": 0.125,
+    "checkpoint": "runs/x/checkpoints/step-1000", "parameters_sha256": "abcd"})"));
+  const std::string text = summary.Text(absl::Seconds(12.34));
+  EXPECT_THAT(text, HasSubstr("1000 of 1000"));
+  EXPECT_THAT(text, HasSubstr("0.8900"));
+  EXPECT_THAT(text, HasSubstr("12.3 s"));
+  EXPECT_THAT(text, HasSubstr("death of worker-3"));
+}
+
+TEST(RunSummaryTest, WhatIsNotKnownIsNull) {
+  RunSummary summary;
+  v1::Job job;
+  job.set_state(v1::JOB_STATE_FAILED);
+  job.set_reason("no data");
+  summary.Update(job);
+  const json object = json::parse(summary.Json());
+  EXPECT_EQ(object["steps"], 0);
+  for (const char* key : {"final_loss", "test_accuracy", "step_ms_p50", "step_ms_p99",
+                          "comm_wait_share", "checkpoint", "parameters_sha256"}) {
+    EXPECT_TRUE(object.at(key).is_null()) << key;
+  }
+  EXPECT_THAT(summary.Text(absl::Seconds(1)), HasSubstr("no data"));
+}
+
+// What a console wrote to a file.
+class Capture {
+ public:
+  explicit Capture(bool is_terminal) : file_(std::tmpfile()), console_(file_, is_terminal) {}
+  ~Capture() { console_.Status(""), std::fclose(file_); }
+  Console& console() { return console_; }
+  std::string Text() {
+    std::string text(static_cast<size_t>(std::ftell(file_)), '\0');
+    std::rewind(file_);
+    EXPECT_EQ(std::fread(text.data(), 1, text.size(), file_), text.size());
+    return text;
+  }
+
+ private:
+  std::FILE* const file_;
+  Console console_;
+};
+
+TEST(ConsoleTest, LinesGoAboveTheStatus) {
+  Capture capture(true);
+  capture.console().Status("busy");
+  capture.console().Line("news");
+  capture.console().Status("");
+  EXPECT_EQ(capture.Text(), "\r\033[Kbusy\r\033[Knews\nbusy\r\033[K");
+}
+
+TEST(ConsoleTest, WithoutATerminalThereAreOnlyLines) {
+  Capture capture(false);
+  capture.console().Status("busy");
+  capture.console().Line("news");
+  EXPECT_EQ(capture.Text(), "news\n");
+}
+
+TEST(ConsoleTest, AReaderThatIsGoneIsNoticed) {
+  std::FILE* full = std::fopen("/dev/full", "w");
+  ASSERT_NE(full, nullptr);
+  {
+    Console console(full, false);
+    EXPECT_FALSE(console.failed());
+    console.Line("x");
+    EXPECT_TRUE(console.failed());
+  }
+  std::fclose(full);
+}
+
+TEST(JobDisplayTest, PlainLinesComeWithChangesAndThenSeldom) {
+  Capture capture(false);
+  JobDisplay display(&capture.console(), /*json=*/false);
+  absl::Time now = absl::UnixEpoch();
+  v1::Job job = RunningJob();
+  for (int i = 0; i < 41; ++i, now += absl::Milliseconds(100)) {  // four seconds
+    job.mutable_progress()->set_step(250 + i);
+    display.Update(job, now);
+  }
+  job.set_state(v1::JOB_STATE_SUCCEEDED);
+  display.Update(job, now);
+  const std::string text = capture.Text();
+  std::vector<std::string> lines = {};
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = text.find('\n', begin);
+    lines.push_back(text.substr(begin, end - begin));
+    begin = end + 1;
+  }
+  ASSERT_THAT(lines, SizeIs(6));
+  EXPECT_THAT(lines[0], HasSubstr("mlp epoch 1: start"));
+  EXPECT_THAT(lines[1], HasSubstr("mlp epoch 3: death of worker-3"));
+  EXPECT_THAT(lines[2], HasSubstr("mlp running, step 250/1000"));
+  EXPECT_THAT(lines[3], HasSubstr("step 270/1000"));
+  EXPECT_THAT(lines[4], HasSubstr("step 290/1000"));
+  EXPECT_THAT(lines[5], HasSubstr("mlp succeeded"));
+}
+
+TEST(JobDisplayTest, JsonIsOneObjectALine) {
+  Capture capture(false);
+  JobDisplay display(&capture.console(), /*json=*/true);
+  display.Update(RunningJob(), absl::UnixEpoch());
+  display.Update(RunningJob(), absl::UnixEpoch());
+  const std::string text = capture.Text();
+  const size_t newline = text.find('\n');
+  EXPECT_TRUE(json::accept(text.substr(0, newline)));
+  EXPECT_EQ(text.substr(0, newline), text.substr(newline + 1, newline));
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,60 @@
+// How `muster up` changes a job before it submits it.
+#include "client/commands/up.h"
+
+#include "client/job_file.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace muster {
+namespace {
+
+using ::testing::HasSubstr;
+
+v1::JobDescription Example() { return ReadJobFile("examples/fashion-mnist-mlp.yaml").value(); }
+
+TEST(AdaptJobTest, StartsWithAllWorkersAndKeepsCheckpointsInTheRun) {
+  UpOptions options;
+  options.workers = 3;
+  options.run_directory = "runs/x";
+  const auto job = AdaptJob(Example(), options);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->workers().start(), 3);
+  EXPECT_EQ(job->checkpoints().directory(), "runs/x/checkpoints");
+  EXPECT_EQ(job->training().epochs(), Example().training().epochs());
+}
+
+TEST(AdaptJobTest, WhatTheJobSaysStands) {
+  v1::JobDescription original = Example();
+  original.mutable_checkpoints()->set_directory("elsewhere");
+  original.mutable_workers()->set_max(2);
+  UpOptions options;
+  options.workers = 4;
+  options.run_directory = "runs/x";
+  const auto job = AdaptJob(original, options);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->checkpoints().directory(), "elsewhere");
+  EXPECT_EQ(job->workers().start(), 2);
+}
+
+TEST(AdaptJobTest, StepsReplaceEpochs) {
+  UpOptions options;
+  options.steps = 60;
+  const auto job = AdaptJob(Example(), options);
+  ASSERT_TRUE(job.ok()) << job.status();
+  EXPECT_EQ(job->training().steps(), 60);
+  EXPECT_EQ(job->training().epochs(), 0);
+}
+
+TEST(AdaptJobTest, ContradictionsAreErrors) {
+  UpOptions options;
+  options.steps = 10;  // the warm-up is longer
+  EXPECT_THAT(std::string(AdaptJob(Example(), options).status().message()),
+              HasSubstr("training.learning_rate.warmup_steps"));
+  v1::JobDescription big = Example();
+  big.mutable_workers()->set_min(8);
+  EXPECT_THAT(std::string(AdaptJob(big, UpOptions()).status().message()),
+              HasSubstr("at least 8 workers (workers.min), but --workers is 4"));
+}
+
+}  // namespace
+}  // namespace muster
