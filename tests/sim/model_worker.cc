@@ -136,6 +136,8 @@ bool ModelWorker::Begin(const worker::Action& action, Fleet& fleet) {
     naming_ = commit->tag;
   } else if (std::holds_alternative<worker::BecomeIdle>(action)) {
     Stop(std::numeric_limits<Epoch>::max(), fleet);
+    applying_.reset();
+    roll_.reset();
     quiesce_.reset();
     state_.reset();
     prepared_.reset();

@@ -40,14 +40,7 @@ Outcome Simulation::Run() {
           [this, slot] { StartProcess(slot); });
   }
   for (int i = 0; i < tunables_.jobs; ++i) {
-    After(dice_.Time(absl::ZeroDuration(), absl::Milliseconds(20)), [this, i] {
-      coordinator::JobSubmitted submitted;
-      submitted.plan = tunables_.plan;
-      submitted.plan.id = absl::StrCat("job-", i);
-      submitted.request_id = absl::StrCat("request-", i);
-      FeedCoordinator(submitted);
-      FeedCoordinator(submitted);  // a client that tries again
-    });
+    After(dice_.Time(absl::ZeroDuration(), absl::Milliseconds(20)), [this, i] { Submit(i); });
   }
   PlanFaults();
   const absl::Time faults_end = start + tunables_.faults_until;
@@ -87,6 +80,19 @@ Outcome Simulation::Run() {
   outcome_.restarts_from_checkpoint =
       highest_branch_ > 1 ? static_cast<int>(highest_branch_ - 1) : 0;
   return outcome_;
+}
+
+// A client that sends its request, again, until the job is known.
+void Simulation::Submit(int number) {
+  coordinator::JobSubmitted submitted;
+  submitted.plan = tunables_.plan;
+  submitted.plan.id = absl::StrCat("job-", number);
+  submitted.request_id = absl::StrCat("request-", number);
+  FeedCoordinator(submitted);
+  if (dice_.Chance(0.3)) FeedCoordinator(submitted);
+  After(absl::Milliseconds(50), [this, number, id = submitted.plan.id] {
+    if (stored_.FindJob(id) == nullptr) Submit(number);
+  });
 }
 
 void Simulation::At(absl::Time time, Task task) {
@@ -234,11 +240,6 @@ void Simulation::RunOp(size_t slot, Incarnation incarnation, const Op& op) {
   if (std::find(enabled.begin(), enabled.end(), op) == enabled.end()) return;
   if (op.kind == OpKind::kConnect && !CanConnect(process))
     return;  // planned again by the next event
-  if (op.kind == OpKind::kLearn) {
-    const auto* source =
-        Find(process.worker->core().Status().job.empty() ? Incarnation{} : incarnation);
-    if (source == nullptr) return;
-  }
   Trace(process.name, "does " + Describe(op));
   ObeyWorker(slot, process.worker->Execute(op, now_, *this));
 }

@@ -65,6 +65,7 @@ class Simulation : public Fleet {
   };
 
   // ---- simulation.cc: time, processes
+  void Submit(int number);
   void At(absl::Time time, Task task);
   void After(absl::Duration delay, Task task) { At(now_ + delay, std::move(task)); }
   void Trace(absl::string_view who, const std::string& what);

@@ -132,13 +132,7 @@ void Simulation::CrashCoordinator() {
 }
 
 void Simulation::FeedCoordinator(const coordinator::Event& event) {
-  if (!coordinator_.has_value()) {
-    // A client tries until it is heard.
-    if (std::holds_alternative<coordinator::JobSubmitted>(event)) {
-      After(absl::Milliseconds(50), [this, event] { FeedCoordinator(event); });
-    }
-    return;
-  }
+  if (!coordinator_.has_value()) return;
   if (coordinator_frozen_) {
     coordinator_waiting_.push_back(event);
     return;
