@@ -96,8 +96,9 @@ void CoordinatorCore::ShowProgress(const WorkerStatus& status) {
         status.progress->test_accuracy > shown.progress->test_accuracy))) {
     shown.progress = status.progress;
   }
+  // All members report alike, but only the one that wrote the last checkpoint names it.
   if (status.final_report.has_value() &&
-      (!shown.final_report.has_value() || shown.final_report->parameters_sha256.empty())) {
+      (!shown.final_report.has_value() || !status.final_report->checkpoint.empty())) {
     shown.final_report = status.final_report;
   }
 }

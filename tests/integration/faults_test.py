@@ -93,7 +93,7 @@ class FaultsTest(FleetTest):
             up.wait_for_step(40 + 120 * round_number)
             pids = up.pids()
             for name in (f"worker-{round_number % 4}", f"worker-{(round_number + 1) % 4}"):
-                if alive(pids[name]):
+                if name in pids and alive(pids[name]):
                     os.kill(pids[name], signal.SIGKILL)
         self.check_complete(up, STEPS * 3)
         self.committed_losses(up, STEPS * 3)

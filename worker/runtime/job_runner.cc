@@ -29,7 +29,7 @@ JobRunner::JobRunner(const JobRunnerOptions& options, CorePort& core, TcpListene
       thread_([this] { Run(); }) {}
 
 JobRunner::~JobRunner() {
-  StopMesh(highest_epoch_ + 1, "the worker is leaving");
+  StopMesh(highest_epoch_ + 1, /*changing=*/false);
   Add({.run = [this] { DropState(); }});
   {
     absl::MutexLock lock(&mutex_);
@@ -56,7 +56,7 @@ void JobRunner::Describe(const JobId& job, const JobSpec& spec) {
 // ---- orders ----------------------------------------------------------------------------------
 
 void JobRunner::Quiesce(Epoch epoch, const JobId& job) {
-  StopMesh(epoch, "the view is changing");
+  StopMesh(epoch, /*changing=*/true);
   Add({.run = [this, epoch, job] {
     CloseMesh();
     if (learning_ != nullptr) learning_->Stop();
@@ -164,7 +164,7 @@ void JobRunner::CommitCheckpointFiles(const StateTag& tag) {
 void JobRunner::SetStable(const StateTag& stable) { source_.SetStable(stable); }
 
 void JobRunner::Drop(std::function<void()> then) {
-  StopMesh(highest_epoch_ + 1, "the job has ended here");
+  StopMesh(highest_epoch_ + 1, /*changing=*/false);
   Add({.run = [this, then = std::move(then)] {
     DropState();
     then();
@@ -196,7 +196,7 @@ void JobRunner::Run() {
   }
 }
 
-void JobRunner::StopMesh(Epoch below, const std::string& why) {
+void JobRunner::StopMesh(Epoch below, bool changing) {
   highest_epoch_ = std::max(highest_epoch_, below);
   Epoch current = stopped_below();
   while (current < below && !stopped_below_.compare_exchange_weak(current, below)) {
@@ -207,8 +207,13 @@ void JobRunner::StopMesh(Epoch below, const std::string& why) {
     absl::MutexLock lock(&mutex_);
     if (communicator_epoch_ < below) communicator = communicator_;
   }
-  // Nobody is to blame, so peers that are still at work in the old view suspect nobody.
-  if (communicator != nullptr) communicator->Abort(absl::CancelledError(why));
+  if (communicator == nullptr) return;
+  if (changing) {
+    // Ends the step of those who have not heard of the change yet. Nobody is to blame for it.
+    communicator->Abort(absl::CancelledError("the view is changing"));
+  } else {
+    communicator->Close();
+  }
 }
 
 void JobRunner::CloseMesh() {

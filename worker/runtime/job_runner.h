@@ -94,8 +94,9 @@ class JobRunner : private CheckpointObserver, private LearningObserver {
 
   void Add(Order order) ABSL_LOCKS_EXCLUDED(mutex_);
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Ends everything that communicates in epochs before `below`. Does not wait for the job's thread.
-  void StopMesh(Epoch below, const std::string& why) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Ends everything that communicates in epochs before `below`: because the view is changing, or
+  // because this worker is done with it. Does not wait for the job's thread.
+  void StopMesh(Epoch below, bool changing) ABSL_LOCKS_EXCLUDED(mutex_);
   void CloseMesh() ABSL_LOCKS_EXCLUDED(mutex_);
   void ReportMeshFailure(Epoch epoch, const absl::Status& status, std::optional<Rank> culprit);
 

@@ -147,9 +147,14 @@ class Daemon::Impl : private SessionObserver {
     session_->Send(host_->self(), order.status);
   }
   void Obey(const worker::SendSuspicion& order) {
-    logger_.Warning("suspicion", "a link of the mesh broke",
-                    {{"suspect", order.suspicion.suspect.ToString()},
-                     {"reason", order.suspicion.reason}});
+    if (order.suspicion.suspect) {
+      logger_.Warning("suspicion", "a link of the mesh broke",
+                      {{"suspect", order.suspicion.suspect.ToString()},
+                       {"reason", order.suspicion.reason}});
+    } else {
+      logger_.Debug("mesh_down", "the mesh of the view is down; nobody is suspected",
+                    {{"reason", order.suspicion.reason}});
+    }
     session_->Send(host_->self(), order.suspicion);
   }
   void Obey(const worker::Quiesce& order) { runner_->Quiesce(order.epoch, order.job); }

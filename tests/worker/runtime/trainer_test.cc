@@ -143,7 +143,8 @@ TEST_F(TrainerTest, MoreWorkersThanMicroBatchesTrainTheSame) {
 }
 
 TEST_F(TrainerTest, LearnsAndEvaluatesOnEveryRankAlike) {
-  spec_.training.evaluate_every = 20;
+  spec_.training.steps = 250;
+  spec_.training.evaluate_every = 100;
   auto rigs = MakeRigs(3);
   Train(rigs, 1, 1);
   for (const auto& rig : rigs) {
