@@ -223,7 +223,8 @@ std::vector<Op> ModelWorker::Enabled(const Fleet& fleet) const {
     const Step attempt = static_cast<Step>(learning_->attempt);
     if (learn_up_to_.has_value()) {
       ops.push_back({OpKind::kLearnUpTo, 0, attempt});
-    } else if (source == nullptr || !source->state_.has_value()) {
+    } else if (source == nullptr || !source->state_.has_value() ||
+               source->state_->job != learning_->job) {
       ops.push_back({OpKind::kLearnBreak, 0, attempt});
     } else if (!learned_reported_ || !learned_.has_value() ||
                learned_->tag != source->state_->tag) {
