@@ -46,6 +46,8 @@ namespace muster {
 struct CommunicatorOptions {
   // How a transfer is cut, so that receive, reduce and send overlap. Equal on all ranks (part of the fingerprint).
   int64_t segment_bytes = 512 << 10;
+  // kAuto takes the direct algorithm up to this many bytes, and the ring above.
+  int64_t direct_limit_bytes = 64 << 10;
   // How long a waiting thread spins before it blocks. Negative: 50 us where the ranks of this host
   // are no more than its cores, else 0.
   absl::Duration spin = absl::Microseconds(-1);
@@ -54,7 +56,7 @@ struct CommunicatorOptions {
   // Called once, from a thread of the communicator or a waiting one, when it has failed (not after Close). Must not call
   // back into the communicator.
   std::function<void(const MeshFailure&)> on_failure;
-  // Issued and not yet done; one more is RESOURCE_EXHAUSTED.
+  // Issued and not yet done; one more fails the communicator with RESOURCE_EXHAUSTED.
   int max_outstanding = 4096;
 };
 
@@ -69,6 +71,7 @@ struct CollectiveOptions {
 };
 
 class CommunicatorImpl;
+struct Call;
 struct Operation;
 
 // Handle of one operation. Cheap to copy; thread-safe. A default-constructed one is done and OK.
@@ -89,7 +92,7 @@ class Work {
   std::optional<Rank> culprit() const;
 
  private:
-  friend class CommunicatorImpl;
+  friend class Communicator;
   Work(std::shared_ptr<CommunicatorImpl> owner, std::shared_ptr<Operation> operation);
   std::shared_ptr<CommunicatorImpl> owner_;
   std::shared_ptr<Operation> operation_;
@@ -129,6 +132,7 @@ class Communicator {
 
  private:
   explicit Communicator(std::shared_ptr<CommunicatorImpl> impl);
+  Work Issue(Call call, const CollectiveOptions& options);
   std::shared_ptr<CommunicatorImpl> impl_;
 };
 

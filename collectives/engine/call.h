@@ -1,0 +1,28 @@
+// One collective as a caller asks for it, and the check of its arguments. Pure.
+#ifndef MUSTER_COLLECTIVES_ENGINE_CALL_H_
+#define MUSTER_COLLECTIVES_ENGINE_CALL_H_
+
+#include <optional>
+
+#include "absl/status/status.h"
+#include "base/dtype.h"
+#include "collectives/reduce/reduce_op.h"
+#include "collectives/schedule/schedule_request.h"
+
+namespace muster {
+
+struct Call {
+  ScheduleRequest request;  // its algorithm may be kAuto
+  DType dtype = DType::kU8;
+  std::optional<ReduceOp> op;
+  const void* input = nullptr;
+  void* output = nullptr;
+};
+
+// Finds out whether the call is in place and says so in its request. INVALID_ARGUMENT: the request is
+// wrong (ValidateRequest), a buffer is null, or buffers overlap otherwise than in place.
+absl::Status CheckCall(Call& call);
+
+}  // namespace muster
+
+#endif  // MUSTER_COLLECTIVES_ENGINE_CALL_H_

@@ -1,0 +1,297 @@
+#include "collectives/engine/communicator_impl.h"
+
+#include <algorithm>
+#include <string>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/random.h"
+#include "base/status_macros.h"
+#include "collectives/schedule/make_schedule.h"
+#include "collectives/transport/culprit.h"
+
+namespace muster {
+namespace {
+
+// Calls of different kinds whose plans are kept.
+constexpr size_t kMaxPlans = 1024;
+// How often an idle communicator looks at its data connections, where only a mismatched call of a peer can
+// have arrived.
+constexpr absl::Duration kIdleLook = absl::Milliseconds(100);
+
+absl::Duration SpinOf(const CommunicatorOptions& options, const Transport& transport) {
+  if (options.spin >= absl::ZeroDuration()) return options.spin;
+  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
+  return transport.local_world_size() <= static_cast<int>(cores) ? absl::Microseconds(50)
+                                                                 : absl::ZeroDuration();
+}
+
+uint64_t HashCounts(const std::vector<int64_t>& counts) {
+  if (counts.empty()) return 0;
+  return StableHash(absl::string_view(reinterpret_cast<const char*>(counts.data()),
+                                      counts.size() * sizeof(int64_t)));
+}
+
+}  // namespace
+
+CommunicatorImpl::CommunicatorImpl(std::unique_ptr<Transport> transport,
+                                   CommunicatorOptions options)
+    : transport_(std::move(transport)),
+      options_(std::move(options)),
+      spin_(SpinOf(options_, *transport_)),
+      engine_(*transport_),
+      background_([this] { Background(); }) {}
+
+CommunicatorImpl::~CommunicatorImpl() {
+  Shut(absl::CancelledError("the communicator is closed"), std::nullopt, /*goodbye=*/true);
+  {
+    absl::MutexLock lock(&mu_);
+    stopping_ = true;
+  }
+  transport_->WakeWatcher();
+  background_.join();
+}
+
+absl::Status CommunicatorImpl::Prepare(Call& call, Operation& operation) {
+  MUSTER_RETURN_IF_ERROR(CheckCall(call));
+  ScheduleRequest& request = call.request;
+  int64_t total = request.count;
+  for (int64_t count : request.counts) total += count;
+  if (request.algorithm == Algorithm::kAuto) {
+    request.algorithm = ChooseAlgorithm(request.collective, request.half_precision,
+                                        total * static_cast<int64_t>(SizeOf(call.dtype)),
+                                        request.size, options_.direct_limit_bytes);
+  }
+  PlanKey key = {request.collective, request.algorithm, call.dtype,    request.in_place,
+                 request.root,       request.count,     request.counts};
+  auto it = plans_.find(key);
+  if (it == plans_.end()) {
+    MUSTER_ASSIGN_OR_RETURN(auto plan, MakePlan(request, call.dtype, options_.segment_bytes));
+    if (plans_.size() >= kMaxPlans) plans_.clear();
+    it = plans_.emplace(std::move(key), std::move(plan)).first;
+  }
+  operation.plan = it->second;
+  Fingerprint& fingerprint = operation.fingerprint;
+  fingerprint.sequence = last_sequence_ + 1;
+  fingerprint.collective = static_cast<uint8_t>(request.collective);
+  fingerprint.algorithm = static_cast<uint8_t>(request.algorithm);
+  fingerprint.dtype = static_cast<uint8_t>(call.dtype);
+  fingerprint.op = call.op.has_value() ? static_cast<uint8_t>(*call.op) : 0;
+  fingerprint.root = request.root;
+  fingerprint.count = total;
+  fingerprint.counts_hash = HashCounts(request.counts);
+  fingerprint.segment_bytes = options_.segment_bytes;
+  operation.op = call.op.value_or(ReduceOp::kSum);
+  operation.input = static_cast<const std::byte*>(call.input);
+  operation.output = static_cast<std::byte*>(call.output);
+  return absl::OkStatus();
+}
+
+std::shared_ptr<Operation> CommunicatorImpl::Issue(Call call, const CollectiveOptions& options) {
+  auto operation = std::make_shared<Operation>();
+  operation->deadline = absl::Now() + (options.timeout > absl::ZeroDuration()
+                                           ? options.timeout
+                                           : options_.default_timeout);
+  operation->label = options.label;
+  operation->step = options.step;
+  absl::Status status;
+  bool wake_driver = false;
+  bool wake_background = false;
+  {
+    absl::MutexLock lock(&mu_);
+    if (failure_.has_value()) {
+      operation->status = failure_->status;
+      operation->culprit = failure_->culprit;
+      operation->done = true;
+      return operation;
+    }
+    status = Prepare(call, *operation);
+    if (status.ok() && static_cast<int>(outstanding_.size()) >= options_.max_outstanding) {
+      status = absl::ResourceExhaustedError(
+          absl::StrCat(outstanding_.size(), " operations are outstanding; wait for some"));
+    }
+    outstanding_.push_back(operation);  // Also so that a failure reaches it.
+    if (status.ok()) {
+      last_sequence_ = operation->fingerprint.sequence;
+      queued_.push_back(operation);
+      has_queued_ = true;
+      // A driver busy with more than one operation comes for this one by itself.
+      wake_driver = driven_ && outstanding_.size() <= Engine::kMostActive;
+      wake_background = !driven_ && !options.caller_waits && waiting_ == 0;
+    }
+  }
+  if (!status.ok()) {
+    const std::string label = options.label.empty() ? "" : absl::StrCat(" '", options.label, "'");
+    Shut(Annotate(status, absl::StrCat(Name(call.request.collective), label)), std::nullopt,
+         /*goodbye=*/false);
+  }
+  if (wake_driver) transport_->Wake();
+  if (wake_background) transport_->WakeWatcher();
+  return operation;
+}
+
+absl::Status CommunicatorImpl::Wait(Operation& operation) {
+  const auto may_go_on = [this, &operation]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    return operation.done.load() || !driven_;
+  };
+  while (!operation.done) {
+    {
+      absl::MutexLock lock(&mu_);
+      if (driven_) {
+        ++waiting_;
+        ++waiting_hint_;
+        mu_.Await(absl::Condition(&may_go_on));
+        --waiting_;
+        --waiting_hint_;
+      }
+      if (operation.done) break;
+      MUSTER_CHECK(!driven_);
+      if (failure_.has_value()) {
+        FailOutstanding();
+        break;
+      }
+      driven_ = true;
+    }
+    Drive(&operation);
+  }
+  return operation.status;
+}
+
+bool CommunicatorImpl::StartQueued() {
+  while (has_queued_ && engine_.HasRoom()) {
+    std::shared_ptr<Operation> next;
+    {
+      absl::MutexLock lock(&mu_);
+      if (queued_.empty() || failure_.has_value()) return !failure_.has_value();
+      next = std::move(queued_.front());
+      queued_.pop_front();
+      has_queued_ = !queued_.empty();
+    }
+    const absl::Status status = engine_.Start(std::move(next));
+    if (!status.ok()) {
+      absl::MutexLock lock(&mu_);
+      Record(status, std::nullopt);
+      return false;
+    }
+  }
+  return !failed_;
+}
+
+void CommunicatorImpl::Drive(const Operation* own) {
+  absl::Status status;
+  const bool only_look = own == nullptr && engine_.active() == 0 && !has_queued_;
+  while (StartQueued()) {
+    // Nobody waits for what the background thread does: then it leaves the cores to others.
+    const bool awaited = own != nullptr || waiting_hint_ > 0;
+    finished_.clear();
+    status = engine_.Progress(only_look ? absl::InfinitePast() : absl::InfiniteFuture(),
+                              awaited ? spin_ : absl::ZeroDuration(), &finished_);
+    if (!finished_.empty()) {
+      absl::MutexLock lock(&mu_);
+      for (const auto& operation : finished_) {
+        MUSTER_CHECK(!outstanding_.empty() && outstanding_.front() == operation);
+        outstanding_.pop_front();
+        operation->done = true;
+      }
+    }
+    if (!status.ok() || only_look) break;
+    if (own != nullptr ? own->done.load() : engine_.active() == 0 && !has_queued_) break;
+  }
+  bool first = false;
+  std::optional<MeshFailure> failure;
+  {
+    absl::MutexLock lock(&mu_);
+    if (!status.ok()) first = Record(status, CulpritOf(status));
+    failure = failure_;
+    if (!failure.has_value()) {
+      driven_ = false;
+      // Whoever waits takes over by itself; otherwise the background thread does.
+      if (outstanding_.empty() || waiting_ > 0 || own == nullptr) return;
+    }
+  }
+  if (!failure.has_value()) {
+    transport_->WakeWatcher();
+    return;
+  }
+  transport_->Close(failure->status, failure->culprit);
+  {
+    absl::MutexLock lock(&mu_);
+    driven_ = false;
+    FailOutstanding();
+  }
+  if (first && options_.on_failure) options_.on_failure(*failure);
+}
+
+bool CommunicatorImpl::Record(const absl::Status& status, std::optional<Rank> culprit) {
+  if (failure_.has_value()) return false;
+  failure_ = MeshFailure{status, culprit};
+  failed_ = true;
+  return true;
+}
+
+void CommunicatorImpl::FailOutstanding() {
+  for (const auto& operation : outstanding_) {
+    operation->status = failure_->status;
+    operation->culprit = failure_->culprit;
+    operation->done = true;
+  }
+  outstanding_.clear();
+  queued_.clear();
+  has_queued_ = false;
+}
+
+void CommunicatorImpl::Shut(const absl::Status& reason, std::optional<Rank> culprit,
+                            bool goodbye) {
+  bool first = false;
+  {
+    absl::MutexLock lock(&mu_);
+    first = Record(reason, culprit);
+  }
+  transport_->Close(goodbye ? absl::OkStatus() : reason, culprit);
+  std::optional<MeshFailure> failure;
+  {
+    absl::MutexLock lock(&mu_);
+    mu_.Await(absl::Condition(this, &CommunicatorImpl::NoDriver));
+    FailOutstanding();
+    failure = failure_;
+  }
+  transport_->WakeWatcher();
+  if (first && !goodbye && options_.on_failure) options_.on_failure(*failure);
+}
+
+std::optional<MeshFailure> CommunicatorImpl::failure() const {
+  absl::MutexLock lock(&mu_);
+  return failure_;
+}
+
+void CommunicatorImpl::Background() {
+  const auto may_go_on = [this]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+    return !driven_ || stopping_ || failure_.has_value();
+  };
+  while (true) {
+    {
+      absl::MutexLock lock(&mu_);
+      if (failure_.has_value()) {
+        mu_.Await(absl::Condition(&stopping_));
+      }
+      if (stopping_) return;
+    }
+    bool wanted = false;
+    {
+      absl::MutexLock lock(&mu_);
+      wanted = !driven_ && !outstanding_.empty() && waiting_ == 0;
+    }
+    if (!wanted) transport_->Watch(absl::Now() + kIdleLook);
+    {
+      absl::MutexLock lock(&mu_);
+      // While another drives, that one serves whatever the watch has seen.
+      if (driven_) mu_.AwaitWithTimeout(absl::Condition(&may_go_on), kIdleLook);
+      if (driven_ || stopping_ || failure_.has_value() || waiting_ > 0) continue;
+      driven_ = true;
+    }
+    Drive(nullptr);
+  }
+}
+
+}  // namespace muster

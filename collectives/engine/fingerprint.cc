@@ -1,0 +1,86 @@
+#include "collectives/engine/fingerprint.h"
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/dtype.h"
+#include "collectives/reduce/reduce_op.h"
+#include "collectives/schedule/schedule.h"
+#include "collectives/transport/wire.h"
+
+namespace muster {
+namespace {
+
+std::string CollectiveName(uint8_t value) {
+  if (value < static_cast<uint8_t>(Collective::kAllReduce) ||
+      value > static_cast<uint8_t>(Collective::kBarrier)) {
+    return absl::StrCat("collective ", static_cast<int>(value));
+  }
+  return Name(static_cast<Collective>(value));
+}
+
+std::string AlgorithmName(uint8_t value) {
+  if (value > static_cast<uint8_t>(Algorithm::kDirect)) {
+    return absl::StrCat("algorithm ", static_cast<int>(value));
+  }
+  return Name(static_cast<Algorithm>(value));
+}
+
+}  // namespace
+
+std::array<std::byte, kFingerprintBytes> EncodeFingerprint(const Fingerprint& fingerprint) {
+  std::array<std::byte, kFingerprintBytes> bytes = {};
+  std::byte* out = PutInteger(bytes.data(), fingerprint.sequence);
+  out = PutInteger(out, fingerprint.collective);
+  out = PutInteger(out, fingerprint.algorithm);
+  out = PutInteger(out, fingerprint.dtype);
+  out = PutInteger(out, fingerprint.op);
+  out = PutInteger(out, fingerprint.root);
+  out = PutInteger(out, fingerprint.count);
+  out = PutInteger(out, fingerprint.counts_hash);
+  PutInteger(out, fingerprint.segment_bytes);
+  return bytes;
+}
+
+Fingerprint DecodeFingerprint(absl::Span<const std::byte> bytes) {
+  MUSTER_CHECK_EQ(bytes.size(), static_cast<size_t>(kFingerprintBytes));
+  Fingerprint fingerprint;
+  const std::byte* in = GetInteger(bytes.data(), &fingerprint.sequence);
+  in = GetInteger(in, &fingerprint.collective);
+  in = GetInteger(in, &fingerprint.algorithm);
+  in = GetInteger(in, &fingerprint.dtype);
+  in = GetInteger(in, &fingerprint.op);
+  in = GetInteger(in, &fingerprint.root);
+  in = GetInteger(in, &fingerprint.count);
+  in = GetInteger(in, &fingerprint.counts_hash);
+  GetInteger(in, &fingerprint.segment_bytes);
+  return fingerprint;
+}
+
+std::string Describe(const Fingerprint& fingerprint) {
+  std::string text =
+      absl::StrCat(CollectiveName(fingerprint.collective), " #", fingerprint.sequence, " (");
+  if (fingerprint.collective != static_cast<uint8_t>(Collective::kBarrier)) {
+    const auto dtype = DTypeFromWire(fingerprint.dtype);
+    absl::StrAppend(&text, dtype.ok() ? std::string(Name(*dtype))
+                                      : absl::StrCat("dtype ", static_cast<int>(fingerprint.dtype)),
+                    ", ");
+    if (fingerprint.op != 0) {
+      const auto op = ReduceOpFromWire(fingerprint.op);
+      absl::StrAppend(&text, op.ok() ? std::string(Name(*op))
+                                     : absl::StrCat("op ", static_cast<int>(fingerprint.op)),
+                      ", ");
+    }
+    absl::StrAppend(&text, fingerprint.count, " elements, ");
+    if (fingerprint.counts_hash != 0) {
+      absl::StrAppend(&text, "parts ", absl::Hex(fingerprint.counts_hash), ", ");
+    }
+    if (fingerprint.collective == static_cast<uint8_t>(Collective::kBroadcast)) {
+      absl::StrAppend(&text, "root ", fingerprint.root, ", ");
+    }
+  }
+  absl::StrAppend(&text, AlgorithmName(fingerprint.algorithm), ", segments of ",
+                  fingerprint.segment_bytes, " bytes)");
+  return text;
+}
+
+}  // namespace muster

@@ -1,0 +1,39 @@
+// What a rank called, in the form in which ranks compare it. Pure values and functions, thread-safe.
+#ifndef MUSTER_COLLECTIVES_ENGINE_FINGERPRINT_H_
+#define MUSTER_COLLECTIVES_ENGINE_FINGERPRINT_H_
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <string>
+
+#include "absl/types/span.h"
+#include "base/ids.h"
+
+namespace muster {
+
+inline constexpr int kFingerprintBytes = 48;
+
+// Enumerations are kept as their wire numbers: what a peer sent need not be valid to be compared.
+struct Fingerprint {
+  uint64_t sequence = 0;     // of the call in its communicator, from 1
+  uint8_t collective = 0;
+  uint8_t algorithm = 0;
+  uint8_t dtype = 0;
+  uint8_t op = 0;            // 0 where nothing is reduced
+  Rank root = 0;
+  int64_t count = 0;         // elements of the whole vector
+  uint64_t counts_hash = 0;  // of the parts, where they are given
+  int64_t segment_bytes = 0;
+  bool operator==(const Fingerprint&) const = default;
+};
+
+std::array<std::byte, kFingerprintBytes> EncodeFingerprint(const Fingerprint& fingerprint);
+Fingerprint DecodeFingerprint(absl::Span<const std::byte> bytes);
+
+// "all-reduce #5 (f32, sum, 1024 elements, ring)".
+std::string Describe(const Fingerprint& fingerprint);
+
+}  // namespace muster
+
+#endif  // MUSTER_COLLECTIVES_ENGINE_FINGERPRINT_H_

@@ -1,0 +1,71 @@
+// A schedule made ready to run: cut into segments, with what each step waits for. Built once per
+// kind of call and reused. Immutable, thread-safe.
+//
+// Segments. All steps are cut at the same number of elements. Schedules promise that slices of one buffer
+// are equal or disjoint, so segment s of a step waits exactly for segment s of those before it that
+// touch the same slice (read after write, write after write, write after read).
+//
+// Lanes. Steps that send to one peer form a lane, and those that receive from one: they are started in
+// schedule order, whole steps one after the other, so that a transport that holds messages back always
+// has the next one wanted at its head.
+#ifndef MUSTER_COLLECTIVES_ENGINE_PLAN_H_
+#define MUSTER_COLLECTIVES_ENGINE_PLAN_H_
+
+#include <cstdint>
+#include <memory>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "base/dtype.h"
+#include "collectives/schedule/schedule.h"
+#include "collectives/schedule/schedule_request.h"
+
+namespace muster {
+
+struct PlanStep {
+  ScheduleStep step;
+  int64_t count = 0;         // elements
+  int32_t segments = 0;
+  int32_t lane = -1;         // into Plan::lanes; -1: a local step
+  int32_t ordinal = 0;       // within its lane: the message's name, the same on both ends
+  std::vector<int32_t> waits_for;
+  std::vector<int32_t> waited_for_by;
+};
+
+struct PlanLane {
+  Rank peer = -1;
+  bool send = false;
+  std::vector<int32_t> steps;
+};
+
+struct Plan {
+  DType dtype = DType::kU8;
+  int64_t segment_elements = 1;
+  int64_t scratch_count = 0;
+  int64_t total_segments = 0;  // over all steps
+  std::vector<PlanStep> steps;
+  std::vector<PlanLane> lanes;
+  std::vector<int32_t> local_steps;
+  // Whom the rank tells its fingerprint, and whose it must hear: those it exchanges data with and its
+  // neighbours in the ring of ranks, so that calls which move no data are compared as well.
+  std::vector<Rank> tells;
+  std::vector<Rank> hears;
+
+  // Elements [first, first + size) of a step's slices that segment s covers.
+  int64_t SegmentBegin(int32_t segment) const { return segment * segment_elements; }
+  int64_t SegmentSize(const PlanStep& step, int32_t segment) const {
+    const int64_t left = step.count - SegmentBegin(segment);
+    return left < segment_elements ? left : segment_elements;
+  }
+};
+
+inline constexpr int kSegmentBits = 20;  // of a step
+inline constexpr int kOrdinalBits = 16;  // of a lane
+
+// Segments hold about segment_bytes, more where a step would have too many.
+absl::StatusOr<std::shared_ptr<const Plan>> MakePlan(const ScheduleRequest& request, DType dtype,
+                                                     int64_t segment_bytes);
+
+}  // namespace muster
+
+#endif  // MUSTER_COLLECTIVES_ENGINE_PLAN_H_
