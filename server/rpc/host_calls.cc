@@ -1,0 +1,203 @@
+// What clients ask the coordinator.
+#include <algorithm>
+#include <utility>
+
+#include "absl/random/random.h"
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
+#include "base/status_macros.h"
+#include "proto/convert/control.h"
+#include "proto/convert/field.h"
+#include "proto/convert/job.h"
+#include "server/rpc/coordinator_host.h"
+#include "server/rpc/job_files.h"
+
+namespace muster {
+namespace {
+
+constexpr int kMaxPageSize = 100;
+
+absl::Status NoSuchJob(const JobId& id) {
+  return absl::NotFoundError(
+      absl::StrFormat("there is no job \"%s\"; ended jobs are forgotten after a while, ListJobs "
+                      "shows those remembered",
+                      TextForPeople(id, kMaxIdBytes)));
+}
+
+}  // namespace
+
+absl::StatusOr<v1::Job> CoordinatorHost::Describe(const JobId& id) const {
+  const JobEntry* entry = jobs_.Find(id);
+  const std::optional<JobInfo> info = core_.FindJob(id);
+  if (entry == nullptr || !info) return NoSuchJob(id);
+  return ToPublicJob(*info, *entry);
+}
+
+absl::StatusOr<v1::Job> CoordinatorHost::SubmitJob(const v1::SubmitJobRequest& request) {
+  MUSTER_RETURN_IF_ERROR(CheckText("request_id", request.request_id(), kMaxIdBytes));
+  const auto known = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> std::optional<JobId> {
+    if (request.request_id().empty()) return std::nullopt;
+    return core_.FindRequest(request.request_id());
+  };
+  {
+    absl::MutexLock lock(&mutex_);
+    if (const std::optional<JobId> id = known()) return Describe(*id);
+  }
+  MUSTER_ASSIGN_OR_RETURN(const JobSpec spec, JobSpecFromProto(request.description()));
+  if (spec.workers.min > options_.core.max_workers) {
+    return absl::InvalidArgumentError(absl::StrFormat(
+        "workers.min: must be at most the coordinator's limit of %d workers, got %d",
+        options_.core.max_workers, spec.workers.min));
+  }
+  MUSTER_ASSIGN_OR_RETURN(ResolvedJob resolved, ResolveJobFiles(files_, spec));
+  for (const std::string& warning : resolved.resume.warnings) {
+    logger_.Warning("checkpoint_passed_over", warning);
+  }
+  v1::JobDescription for_workers = request.description();
+  for_workers.mutable_training()->set_steps(resolved.total_steps);
+  for_workers.mutable_training()->clear_epochs();
+
+  absl::MutexLock lock(&mutex_);
+  if (stopped_) return absl::UnavailableError("the coordinator is shutting down");
+  if (const std::optional<JobId> id = known()) return Describe(*id);
+  const auto& jobs = core_.persistent().jobs;
+  const auto unfinished = std::count_if(jobs.begin(), jobs.end(), [](const PersistentJob& job) {
+    return job.state < JobState::kSucceeded;
+  });
+  if (unfinished >= options_.core.max_jobs) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("the queue holds its limit of %d jobs; wait for one to end, or cancel one",
+                        options_.core.max_jobs));
+  }
+  JobPlan plan;
+  absl::BitGen random;
+  do {
+    plan.id = absl::StrFormat("%s-%08x", spec.name, absl::Uniform<uint32_t>(random));
+  } while (core_.FindJob(plan.id).has_value());
+  plan.min_workers = spec.workers.min;
+  plan.start_workers = spec.workers.start;
+  plan.max_workers = spec.workers.max;
+  plan.total_steps = resolved.total_steps;
+  plan.initial_checkpoint = resolved.resume.newest;
+
+  const absl::Time now = absl::Now();
+  absl::Status stored = store_.PutDescription(
+      plan.id, StoredDescription{.submitted = request.description().SerializeAsString(),
+                                 .resolved = for_workers.SerializeAsString(),
+                                 .submitted_at_unix_ms = absl::ToUnixMillis(now)});
+  if (!stored.ok()) {
+    Fail(stored);
+    return absl::UnavailableError("the coordinator cannot write the job down");
+  }
+  jobs_.Add(plan.id, request.description(), std::move(for_workers), now);
+  Handle(coordinator::JobSubmitted{plan, request.request_id()});
+  return Describe(plan.id);
+}
+
+absl::StatusOr<v1::Job> CoordinatorHost::GetJob(const JobId& id) {
+  absl::MutexLock lock(&mutex_);
+  return Describe(id);
+}
+
+absl::StatusOr<v1::ListJobsResponse> CoordinatorHost::ListJobs(
+    const v1::ListJobsRequest& request) {
+  if (request.page_size() < 0) {
+    return FieldError("page_size", "0 or more", absl::StrCat(request.page_size()));
+  }
+  const int page_size =
+      request.page_size() == 0 ? kMaxPageSize : std::min(request.page_size(), kMaxPageSize);
+  // The token is the number of the last job shown; jobs below it follow.
+  uint64_t below = UINT64_MAX;
+  if (!request.page_token().empty() &&
+      (!absl::SimpleAtoi(request.page_token(), &below) || below == 0)) {
+    return FieldError("page_token", "a next_page_token of ListJobs",
+                      absl::StrCat("\"", TextForPeople(request.page_token(), 40), "\""));
+  }
+  v1::ListJobsResponse response;
+  size_t bytes = 0;
+  uint64_t last = 0;
+  absl::MutexLock lock(&mutex_);
+  for (const auto& [number, id] : jobs_.by_number()) {
+    if (number >= below) continue;
+    if (response.jobs_size() >= page_size || bytes > options_.max_page_bytes) {
+      response.set_next_page_token(absl::StrCat(last));
+      break;
+    }
+    MUSTER_ASSIGN_OR_RETURN(*response.add_jobs(), Describe(id));
+    bytes += response.jobs(response.jobs_size() - 1).ByteSizeLong();
+    last = number;
+  }
+  return response;
+}
+
+absl::StatusOr<v1::Job> CoordinatorHost::CancelJob(const v1::CancelJobRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  if (stopped_) return absl::UnavailableError("the coordinator is shutting down");
+  MUSTER_RETURN_IF_ERROR(Describe(request.job_id()).status());
+  const std::string reason = request.reason().empty()
+                                 ? "cancelled by a client"
+                                 : TextForPeople(request.reason(), kMaxTextBytes);
+  Handle(coordinator::JobCancelled{request.job_id(), reason});
+  return Describe(request.job_id());
+}
+
+v1::ListMembersResponse CoordinatorHost::ListMembers() {
+  v1::ListMembersResponse response;
+  absl::MutexLock lock(&mutex_);
+  for (const MemberInfo& member : core_.Members()) {
+    *response.add_members() = ToPublicMember(member);
+  }
+  response.set_fleet_id(core_.fleet_id());
+  response.set_term(core_.term());
+  return response;
+}
+
+// ---- watching ----------------------------------------------------------------------------------
+
+absl::Status CoordinatorHost::AddWatcher(const JobId& id, std::shared_ptr<JobWatcher> watcher) {
+  absl::MutexLock lock(&mutex_);
+  if (stopped_) return absl::UnavailableError("the coordinator is shutting down");
+  MUSTER_ASSIGN_OR_RETURN(v1::Job job, Describe(id));
+  if (static_cast<int>(watchers_.size()) >= options_.max_watchers) {
+    return absl::ResourceExhaustedError(
+        absl::StrFormat("%d watchers follow jobs already, which is the limit",
+                        options_.max_watchers));
+  }
+  const bool last = core_.FindJob(id)->state >= JobState::kSucceeded;
+  watcher->OnJob(std::make_shared<const v1::Job>(std::move(job)), last);
+  if (!last) watchers_.emplace(id, std::move(watcher));
+  return absl::OkStatus();
+}
+
+void CoordinatorHost::RemoveWatcher(const JobWatcher* watcher) {
+  std::shared_ptr<JobWatcher> goes;  // after the lock
+  absl::MutexLock lock(&mutex_);
+  for (auto it = watchers_.begin(); it != watchers_.end(); ++it) {
+    if (it->second.get() != watcher) continue;
+    goes = std::move(it->second);
+    watchers_.erase(it);
+    return;
+  }
+}
+
+void CoordinatorHost::NotifyWatchers(const JobId& id) {
+  const auto [begin, end] = watchers_.equal_range(id);
+  if (begin == end) return;
+  absl::StatusOr<v1::Job> described = Describe(id);
+  if (!described.ok()) return;
+  const bool last = core_.FindJob(id)->state >= JobState::kSucceeded;
+  const auto job = std::make_shared<const v1::Job>(*std::move(described));
+  for (auto it = begin; it != end; ++it) it->second->OnJob(job, last);
+  if (last) watchers_.erase(begin, end);
+}
+
+void CoordinatorHost::NotifyChanged() {
+  for (const JobId& id : std::exchange(changed_, {})) {
+    progressed_.erase(id);
+    NotifyWatchers(id);
+  }
+}
+
+}  // namespace muster

@@ -1,0 +1,125 @@
+#include "server/rpc/job_table.h"
+
+#include <utility>
+
+#include "base/check.h"
+#include "google/protobuf/timestamp.pb.h"
+#include "proto/convert/control.h"
+#include "proto/convert/field.h"
+
+namespace muster {
+namespace {
+
+void SetTimestamp(absl::Time time, google::protobuf::Timestamp* proto) {
+  const int64_t seconds = absl::ToUnixSeconds(time);
+  proto->set_seconds(seconds);
+  proto->set_nanos(
+      static_cast<int32_t>(absl::ToInt64Nanoseconds(time - absl::FromUnixSeconds(seconds))));
+}
+
+v1::ViewChange ToPublicViewChange(const coordinator::ViewChangeReport& report) {
+  v1::ViewChange proto;
+  proto.set_epoch(report.epoch);
+  proto.set_cause(ToProto(report.cause));
+  for (const WorkerName& worker : report.workers) proto.add_workers(worker);
+  proto.set_world_size(static_cast<int32_t>(report.members.size()));
+  if (report.first_step_at != absl::InfinitePast()) {
+    proto.set_duration_ms(absl::ToDoubleMilliseconds(report.first_step_at - report.started_at));
+  }
+  if (report.started_at != absl::InfinitePast()) {
+    SetTimestamp(report.started_at, proto.mutable_started_at());
+  }
+  return proto;
+}
+
+}  // namespace
+
+JobEntry& JobTable::Add(const JobId& id, v1::JobDescription submitted,
+                        v1::JobDescription resolved, absl::Time now) {
+  JobEntry& entry = entries_[id];
+  MUSTER_CHECK_EQ(entry.number, 0u) << "job id " << id << " is used twice";
+  entry.number = next_number_++;
+  entry.submitted = std::move(submitted);
+  entry.resolved = std::make_shared<const v1::JobDescription>(std::move(resolved));
+  entry.submitted_at = now;
+  by_number_[entry.number] = id;
+  return entry;
+}
+
+JobEntry* JobTable::Find(const JobId& id) {
+  const auto found = entries_.find(id);
+  return found == entries_.end() ? nullptr : &found->second;
+}
+
+const JobEntry* JobTable::Find(const JobId& id) const {
+  const auto found = entries_.find(id);
+  return found == entries_.end() ? nullptr : &found->second;
+}
+
+void JobTable::Remove(const JobId& id) {
+  const auto found = entries_.find(id);
+  if (found == entries_.end()) return;
+  by_number_.erase(found->second.number);
+  entries_.erase(found);
+}
+
+std::vector<JobId> JobTable::Prune(const PersistentState& keep) {
+  std::vector<JobId> gone;
+  for (const auto& [id, entry] : entries_) {
+    if (keep.FindJob(id) == nullptr) gone.push_back(id);
+  }
+  for (const JobId& id : gone) Remove(id);
+  return gone;
+}
+
+bool JobTable::TakeReport(JobEntry& entry, const coordinator::ViewChangeReport& report) {
+  for (coordinator::ViewChangeReport& known : entry.view_changes) {
+    if (known.epoch == report.epoch) {
+      known = report;
+      return false;
+    }
+  }
+  entry.view_changes.push_back(report);
+  ++entry.view_change_count;
+  if (entry.view_changes.size() > kMaxViewChanges) entry.view_changes.pop_front();
+  return true;
+}
+
+v1::Job ToPublicJob(const JobInfo& info, const JobEntry& entry) {
+  v1::Job job;
+  job.set_id(info.plan.id);
+  *job.mutable_description() = entry.submitted;
+  job.set_state(ToProto(info.state));
+  job.set_reason(TextForPeople(info.reason, kMaxTextBytes));
+  job.set_total_steps(info.plan.total_steps);
+  if (info.progress) *job.mutable_progress() = ToProto(*info.progress);
+  if (info.view && info.state < JobState::kSucceeded) *job.mutable_view() = ToProto(*info.view);
+  for (const coordinator::ViewChangeReport& report : entry.view_changes) {
+    *job.add_view_changes() = ToPublicViewChange(report);
+  }
+  job.set_view_change_count(entry.view_change_count);
+  if (info.final_report && info.state == JobState::kSucceeded) {
+    *job.mutable_final_report() = ToProto(*info.final_report);
+  }
+  SetTimestamp(entry.submitted_at, job.mutable_submitted_at());
+  if (entry.ended_at != absl::InfinitePast()) SetTimestamp(entry.ended_at, job.mutable_ended_at());
+  return job;
+}
+
+v1::FleetMember ToPublicMember(const MemberInfo& info) {
+  v1::FleetMember proto;
+  *proto.mutable_member() = ToProto(info.member);
+  proto.set_phase(ToProto(info.status.phase));
+  proto.set_rank(info.rank);
+  proto.set_job_id(info.status.job);
+  proto.set_epoch(info.status.active_epoch);
+  proto.set_step(info.status.stable.step);
+  proto.set_attached(info.attached);
+  if (info.last_seen != absl::InfinitePast()) {
+    SetTimestamp(info.last_seen, proto.mutable_last_heard_at());
+  }
+  proto.set_software_version(info.software_version);
+  return proto;
+}
+
+}  // namespace muster

@@ -1,0 +1,96 @@
+#include "server/rpc/services.h"
+
+#include <utility>
+
+#include "absl/strings/str_format.h"
+#include "proto/rpc/status.h"
+#include "server/rpc/watch_reactor.h"
+
+namespace muster {
+namespace {
+
+// Ends a call whose answer is one job.
+template <typename Response>
+void FinishWithJob(absl::StatusOr<v1::Job> job, Response* response,
+                   grpc::ServerUnaryReactor* reactor) {
+  if (job.ok()) *response->mutable_job() = *std::move(job);
+  reactor->Finish(ToGrpcStatus(job.status()));
+}
+
+}  // namespace
+
+FleetService::FleetService(std::shared_ptr<CoordinatorHost> host, const SessionLimits& limits,
+                           int max_sessions)
+    : host_(std::move(host)), limits_(limits), max_sessions_(max_sessions) {}
+
+grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionResponse>* FleetService::Session(
+    grpc::CallbackServerContext* context) {
+  if (sessions_->fetch_add(1) >= max_sessions_) {
+    sessions_->fetch_sub(1);
+    return SessionReactor::Refuse(
+        host_, context,
+        absl::ResourceExhaustedError(absl::StrFormat(
+            "%d sessions are open, which is the coordinator's limit", max_sessions_)));
+  }
+  return SessionReactor::Create(host_, context, limits_,
+                                [sessions = sessions_] { sessions->fetch_sub(1); });
+}
+
+CoordinatorService::CoordinatorService(std::shared_ptr<CoordinatorHost> host)
+    : host_(std::move(host)), submissions_(kMaxQueuedSubmissions) {}
+
+grpc::ServerUnaryReactor* CoordinatorService::SubmitJob(grpc::CallbackServerContext* context,
+                                                        const v1::SubmitJobRequest* request,
+                                                        v1::SubmitJobResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const bool taken = submissions_.Add([this, request, response, reactor] {
+    FinishWithJob(host_->SubmitJob(*request), response, reactor);
+  });
+  if (!taken) {
+    reactor->Finish(ToGrpcStatus(absl::ResourceExhaustedError(
+        "too many submissions wait to be looked at; try again in a moment")));
+  }
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::GetJob(grpc::CallbackServerContext* context,
+                                                     const v1::GetJobRequest* request,
+                                                     v1::GetJobResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  FinishWithJob(host_->GetJob(request->job_id()), response, reactor);
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::ListJobs(grpc::CallbackServerContext* context,
+                                                       const v1::ListJobsRequest* request,
+                                                       v1::ListJobsResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  absl::StatusOr<v1::ListJobsResponse> listed = host_->ListJobs(*request);
+  if (listed.ok()) *response = *std::move(listed);
+  reactor->Finish(ToGrpcStatus(listed.status()));
+  return reactor;
+}
+
+grpc::ServerWriteReactor<v1::WatchJobResponse>* CoordinatorService::WatchJob(
+    grpc::CallbackServerContext* context, const v1::WatchJobRequest* request) {
+  return WatchReactor::Create(host_, request->job_id());
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::CancelJob(grpc::CallbackServerContext* context,
+                                                        const v1::CancelJobRequest* request,
+                                                        v1::CancelJobResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  FinishWithJob(host_->CancelJob(*request), response, reactor);
+  return reactor;
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::ListMembers(grpc::CallbackServerContext* context,
+                                                          const v1::ListMembersRequest* request,
+                                                          v1::ListMembersResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  *response = host_->ListMembers();
+  reactor->Finish(grpc::Status::OK);
+  return reactor;
+}
+
+}  // namespace muster
