@@ -185,6 +185,8 @@ absl::StatusOr<v1::Job> CoordinatorClient::WatchJob(
   request.set_job_id(job_id);
   absl::Duration backoff = kFirstBackoff;
   absl::Time last_heard = absl::Now();
+  // Who has never been reached is given up as soon as any other call would be.
+  absl::Duration patience = impl_->options.timeout;
   bool lost = false;
   while (true) {
     Impl::Call call(impl_.get());
@@ -194,6 +196,7 @@ absl::StatusOr<v1::Job> CoordinatorClient::WatchJob(
       lost = false;
       backoff = kFirstBackoff;
       last_heard = absl::Now();
+      patience = impl_->options.watch_patience;
       if (!on_update(response.job())) {
         call.context.TryCancel();
         reader->Finish();
@@ -213,7 +216,7 @@ absl::StatusOr<v1::Job> CoordinatorClient::WatchJob(
     }
     const absl::Status status = impl_->Explain(ended);
     if (!MayRetry(status)) return status;
-    if (absl::Now() - last_heard > impl_->options.watch_patience) return status;
+    if (absl::Now() - last_heard > patience) return status;
     if (!lost && on_lost) on_lost(status);
     lost = true;
     impl_->Sleep(backoff);

@@ -19,7 +19,7 @@ namespace muster {
 
 enum class JobFileFormat : uint8_t { kYaml, kJson, kTextproto };
 
-inline constexpr int64_t kMaxJobFileBytes = 1 << 20;
+inline constexpr int64_t kMaxJobFileBytes = 64 << 10;
 
 // By ending: .yaml .yml; .json; .textproto .txtpb .pbtxt. INVALID_ARGUMENT lists them.
 absl::StatusOr<JobFileFormat> JobFileFormatOf(absl::string_view path);

@@ -2,13 +2,13 @@
 
 import gzip
 import json
-import os
 import pathlib
 import signal
 import socket
 import subprocess
+import time
 
-from harness import BINARIES, FleetTest, free_port, main
+from harness import BINARIES, FleetTest, alive, free_port, main
 
 
 class BadInputTest(FleetTest):
@@ -39,8 +39,9 @@ class BadInputTest(FleetTest):
         return file
 
     def test_wrong_flags(self):
-        for program in ("muster", "muster-coordinator", "muster-worker"):
-            self.expect(2, ["--no-such-flag"], program, "--no-such-flag")
+        for program in (["muster", "up"], ["muster-coordinator"], ["muster-worker"]):
+            self.expect(2, ["--no-such-flag"], *program, "--no-such-flag")
+        self.expect(2, ["subcommand"], "muster")
         self.expect(2, ["listen"], "muster-coordinator", "--listen", "nonsense")
         self.expect(2, ["threads"], "muster-worker", "--threads", "0")
         self.expect(2, ["quantum", "cpu"], "muster-worker", "--device", "quantum")
@@ -53,9 +54,10 @@ class BadInputTest(FleetTest):
         yaml.write_text("name: [unclosed\n")
         self.expect(2, ["bad.yaml"], *self.up_arguments(yaml))
 
-        def nan(job):
-            job["training"]["learning_rate"]["peak"] = float("nan")
-        self.expect(2, ["training.learning_rate.peak"], *self.up_arguments(self.edited(nan)))
+        good = pathlib.Path("examples/fashion-mnist-mlp.yaml").read_text()
+        for value in (".nan", ".inf", "-1", "0", "fast"):
+            yaml.write_text(good.replace("peak: 3e-3", f"peak: {value}"))
+            self.expect(2, ["bad.yaml", "training.learning_rate.peak"], *self.up_arguments(yaml))
 
         def batch(job):
             job["training"]["micro_batch"] = 7
@@ -120,13 +122,10 @@ class TearDownTest(FleetTest):
             up.process.send_signal(number)
             self.assertNotEqual(up.wait(), 0)
             for name, pid in pids.items():
-                up_gone = lambda pid=pid: not pathlib.Path(f"/proc/{pid}").exists()
-                deadline = 500
-                while not up_gone() and deadline:
-                    deadline -= 1
-                    import time
+                deadline = time.monotonic() + 10
+                while alive(pid) and time.monotonic() < deadline:
                     time.sleep(0.02)
-                self.assertTrue(up_gone(), f"{name} outlived muster up")
+                self.assertFalse(alive(pid), f"{name} outlived muster up")
 
 
 if __name__ == "__main__":

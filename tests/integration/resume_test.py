@@ -1,11 +1,10 @@
 """Checkpoints: a run that was cut off goes on from the newest intact one."""
 
 import json
-import os
 import pathlib
-import signal
+import time
 
-from harness import FleetTest, main
+from harness import FleetTest, alive, main
 
 STEPS = 300
 
@@ -26,16 +25,11 @@ class ResumeTest(FleetTest):
         up.process.kill()
         up.process.wait()
         for pid in pids.values():  # the kernel ends them with their parent
-            up_gone = lambda pid=pid: not pathlib.Path(f"/proc/{pid}").exists()
-            self.wait_until(up_gone)
+            deadline = time.monotonic() + 30
+            while alive(pid):
+                self.assertLess(time.monotonic(), deadline, "a process outlived its parent")
+                time.sleep(0.02)
         return directory
-
-    def wait_until(self, condition):
-        import time
-        deadline = time.monotonic() + 30
-        while not condition():
-            self.assertLess(time.monotonic(), deadline)
-            time.sleep(0.02)
 
     def test_same_number_of_workers_gives_the_same_bits(self):
         whole = self.up("whole", self.job("whole.json", steps=STEPS), 3)
