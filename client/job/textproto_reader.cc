@@ -60,7 +60,8 @@ std::vector<FieldStart> ScanFields(absl::string_view text) {
   std::vector<std::string> open;  // messages and lists around the token
   std::string name;               // of the field whose value comes next
   bool value_follows = false;     // after a colon or in a list an identifier is a value
-  while (tokens.Next() && fields.size() < kMaxConfigNodes) {
+  // Beyond these limits the parser stops as well, or the job is refused for its fields.
+  while (tokens.Next() && fields.size() < kMaxConfigNodes && open.size() <= 2 * kMaxConfigDepth) {
     const Tokenizer::Token& token = tokens.current();
     const bool in_list = !open.empty() && open.back() == "[";
     if (token.type == Tokenizer::TYPE_IDENTIFIER && !value_follows && !in_list) {
