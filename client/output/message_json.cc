@@ -1,5 +1,6 @@
 #include "client/output/message_json.h"
 
+#include <charconv>
 #include <cmath>
 
 #include "absl/strings/ascii.h"
@@ -22,6 +23,15 @@ using Json = nlohmann::ordered_json;
 Json ToJson(const Message& message);
 
 Json Number(double value) { return std::isfinite(value) ? Json(value) : Json(nullptr); }
+
+// The double that prints as the float was written: 0.286 and not 0.28600001335144043.
+double ShortestDouble(float value) {
+  char text[32];
+  const std::to_chars_result end = std::to_chars(text, text + sizeof text, value);
+  double result = value;
+  std::from_chars(text, end.ptr, result);
+  return result;
+}
 
 // JOB_STATE_RUNNING of enum JobState to "running".
 std::string EnumName(const EnumValueDescriptor* value) {
@@ -58,8 +68,8 @@ Json Value(const Message& message, const FieldDescriptor* field, int index) {
       return Number(repeated ? r->GetRepeatedDouble(message, field, index)
                              : r->GetDouble(message, field));
     case FieldDescriptor::CPPTYPE_FLOAT:
-      return Number(repeated ? r->GetRepeatedFloat(message, field, index)
-                             : r->GetFloat(message, field));
+      return Number(ShortestDouble(repeated ? r->GetRepeatedFloat(message, field, index)
+                                            : r->GetFloat(message, field)));
     case FieldDescriptor::CPPTYPE_BOOL:
       return repeated ? r->GetRepeatedBool(message, field, index) : r->GetBool(message, field);
     case FieldDescriptor::CPPTYPE_STRING:

@@ -106,7 +106,9 @@ TEST(MessageJsonTest, IsMadeForScripts) {
   v1::Job job = RunningJob();
   job.mutable_progress()->set_loss(std::numeric_limits<double>::quiet_NaN());
   job.mutable_submitted_at()->set_seconds(0);
+  job.mutable_description()->mutable_data()->mutable_idx()->set_mean(0.286f);
   const json object = json::parse(MessageToJson(job));
+  EXPECT_EQ(object["description"]["data"]["idx"]["mean"], 0.286);
   EXPECT_EQ(object["state"], "running");
   EXPECT_EQ(object["total_steps"], 1000);
   EXPECT_EQ(object["reason"], "");
