@@ -57,7 +57,10 @@ Execution::Execution(std::shared_ptr<Operation> operation, int slot, Transport& 
   if (operation_->fingerprint.collective == static_cast<uint8_t>(Collective::kBarrier)) {
     std::memset(scratch_.bytes.get(), 0, scratch_bytes);  // The rank's own token is read.
   }
-  for (Rank peer : plan_.hears) peers_[peer].must_hear = true;
+  for (Rank peer : plan_.hears) {
+    peers_[peer].must_hear = true;
+    transport_.Expect(peer, 1);
+  }
 }
 
 Execution::~Execution() { scratch_pool_.Give(std::move(scratch_)); }
@@ -77,7 +80,8 @@ std::byte* Execution::Address(const Slice& slice, int64_t element) const {
 
 bool Execution::Ready(const PlanStep& step, int32_t segment) const {
   for (int32_t before : step.waits_for) {
-    if (steps_[before].done <= segment) return false;
+    const int32_t wanted = std::min(segment + 1, plan_.steps[before].segments);
+    if (steps_[before].done < wanted) return false;
   }
   return true;
 }
@@ -110,6 +114,7 @@ void Execution::Heard(Rank peer) {
   PeerState& state = peers_[peer];
   MUSTER_CHECK(state.must_hear && !state.heard) << "rank " << peer << " was not to be heard";
   state.heard = true;
+  transport_.Expect(peer, -1);
   --unheard_;
   for (size_t lane = 0; lane < plan_.lanes.size(); ++lane) {
     if (!plan_.lanes[lane].send && plan_.lanes[lane].peer == peer) {

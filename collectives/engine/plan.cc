@@ -11,21 +11,32 @@
 namespace muster {
 namespace {
 
-// Who last wrote a slice, and who has read it since.
+// Who has used the slices that start at one place, as far as later steps must wait for it.
 struct SliceUse {
-  int64_t count = 0;
-  int32_t writer = -1;
-  std::vector<int32_t> readers;
+  struct Step {
+    int32_t index = 0;
+    int64_t count = 0;
+  };
+  int64_t longest = 0;
+  std::vector<Step> writers;
+  std::vector<Step> readers;
 };
 
 using SliceUses = std::map<std::pair<BufferName, int64_t>, SliceUse>;
 
 SliceUse& UseOf(SliceUses& uses, const Slice& slice) {
   SliceUse& use = uses[{slice.buffer, slice.offset}];
-  MUSTER_CHECK(use.count == 0 || use.count == slice.count)
-      << "a schedule with slices that overlap without being equal";
-  use.count = slice.count;
+  use.longest = std::max(use.longest, slice.count);
   return use;
+}
+
+void WaitFor(PlanStep& step, const std::vector<SliceUse::Step>& before) {
+  for (const SliceUse::Step& use : before) step.waits_for.push_back(use.index);
+}
+
+// What a write of that length leaves for nobody to wait for any more.
+void DropCovered(std::vector<SliceUse::Step>& uses, int64_t count) {
+  std::erase_if(uses, [count](const SliceUse::Step& use) { return use.count <= count; });
 }
 
 std::vector<Slice> ReadBy(const ScheduleStep& step) {
@@ -50,25 +61,32 @@ void LinkSteps(Plan& plan) {
   SliceUses uses;
   for (int32_t i = 0; i < static_cast<int32_t>(plan.steps.size()); ++i) {
     PlanStep& step = plan.steps[i];
+    const bool writes = step.step.kind != StepKind::kSend;
+    for (const Slice& slice : ReadBy(step.step)) WaitFor(step, UseOf(uses, slice).writers);
+    if (writes) {
+      WaitFor(step, UseOf(uses, step.step.target).writers);
+      WaitFor(step, UseOf(uses, step.step.target).readers);
+    }
     for (const Slice& slice : ReadBy(step.step)) {
-      SliceUse& use = UseOf(uses, slice);
-      if (use.writer >= 0) step.waits_for.push_back(use.writer);
+      UseOf(uses, slice).readers.push_back({i, slice.count});
     }
-    if (step.step.kind != StepKind::kSend) {
-      const SliceUse& use = UseOf(uses, step.step.target);
-      if (use.writer >= 0) step.waits_for.push_back(use.writer);
-      step.waits_for.insert(step.waits_for.end(), use.readers.begin(), use.readers.end());
-    }
-    for (const Slice& slice : ReadBy(step.step)) UseOf(uses, slice).readers.push_back(i);
-    if (step.step.kind != StepKind::kSend) {
+    if (writes) {
       SliceUse& use = UseOf(uses, step.step.target);
-      use.writer = i;
-      use.readers.clear();
+      DropCovered(use.writers, step.count);
+      DropCovered(use.readers, step.count);
+      use.writers.push_back({i, step.count});
     }
     std::sort(step.waits_for.begin(), step.waits_for.end());
     step.waits_for.erase(std::unique(step.waits_for.begin(), step.waits_for.end()),
                          step.waits_for.end());
     for (int32_t before : step.waits_for) plan.steps[before].waited_for_by.push_back(i);
+  }
+  const SliceUses::value_type* last = nullptr;
+  for (const auto& entry : uses) {
+    MUSTER_CHECK(last == nullptr || last->first.first != entry.first.first ||
+                 last->first.second + last->second.longest <= entry.first.second)
+        << "a schedule with slices that overlap but start apart";
+    last = &entry;
   }
 }
 

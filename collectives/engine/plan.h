@@ -1,9 +1,9 @@
 // A schedule made ready to run: cut into segments, with what each step waits for. Built once per
 // kind of call and reused. Immutable, thread-safe.
 //
-// Segments. All steps are cut at the same number of elements. Schedules promise that slices of one buffer
-// are equal or disjoint, so segment s of a step waits exactly for segment s of those before it that
-// touch the same slice (read after write, write after write, write after read).
+// Segments. All steps are cut at the same number of elements. Slices of one buffer either start at the same
+// element or are disjoint (checked), so segment s of a step waits exactly for segment s of those before it
+// that touch the slice and reach so far (read after write, write after write, write after read).
 //
 // Lanes. Steps that send to one peer form a lane, and those that receive from one: they are started in
 // schedule order, whole steps one after the other, so that a transport that holds messages back always

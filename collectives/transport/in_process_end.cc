@@ -58,6 +58,11 @@ void InProcessEnd::Await(Rank from, const PendingReceive& receive) {
   }
 }
 
+void InProcessEnd::Expect(Rank from, int delta) {
+  absl::MutexLock lock(&mu_);
+  inboxes_[from].due += delta;
+}
+
 std::optional<ClaimedMessage> InProcessEnd::Claim() {
   if (ready_ == 0) return std::nullopt;
   absl::MutexLock lock(&mu_);

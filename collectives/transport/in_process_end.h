@@ -48,6 +48,7 @@ class InProcessEnd {
 
   // From the own driver.
   void Await(Rank from, const PendingReceive& receive) ABSL_LOCKS_EXCLUDED(mu_);
+  void Expect(Rank from, int delta) ABSL_LOCKS_EXCLUDED(mu_);
   std::optional<ClaimedMessage> Claim() ABSL_LOCKS_EXCLUDED(mu_);
   void Settle(const ClaimedMessage& message) ABSL_LOCKS_EXCLUDED(mu_);
   void TakeCompleted(std::vector<uint64_t>* completed) ABSL_LOCKS_EXCLUDED(mu_);

@@ -55,6 +55,11 @@ class InProcessTransport : public Transport {
     Post(peer, tag, token, receive);
   }
 
+  void Expect(Rank peer, int delta) override {
+    Peer(peer);  // Checks the rank.
+    end_.Expect(peer, delta);
+  }
+
   void PostConsume(Rank peer, uint64_t tag, int64_t length, int element_bytes,
                    PieceConsumer* consumer, uint64_t token) override {
     MUSTER_CHECK(length >= 0 && length % element_bytes == 0) << length;
@@ -95,7 +100,7 @@ class InProcessTransport : public Transport {
     absl::MutexLock lock(&drive_mu_);  // Waits for the driver, who sees the failure and leaves.
     if (std::exchange(closed_, true)) return;
     for (Rank r : end_.CloseInbox()) {
-      Peer(r).Fail(Gone(rank_, "it left before it took what was sent to it"), rank_);
+      if (reason.ok()) Peer(r).Fail(Gone(rank_, "it left before it took what was sent to it"), rank_);
     }
     for (Rank r = 0; r < world_size(); ++r) {
       if (r == rank_) continue;

@@ -47,6 +47,8 @@ class ReceiveTable {
   int64_t early_bytes() const { return early_bytes_; }
   // Receives the peer owes us.
   int due() const { return due_; }
+  // Messages for standing receives that the peer owes as well.
+  void Expect(int delta) { due_ += delta; }
   // A receive was finished by the connection that took it.
   void Finished(const PendingReceive& receive) { due_ -= receive.standing ? 0 : 1; }
 

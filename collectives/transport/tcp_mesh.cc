@@ -154,6 +154,11 @@ void TcpMesh::PostStandingReceive(Rank peer, uint64_t tag, absl::Span<std::byte>
   Post(peer, receive);
 }
 
+void TcpMesh::Expect(Rank peer, int delta) {
+  absl::MutexLock lock(&drive_mu_);
+  PeerAt(peer).receives->Expect(delta);
+}
+
 void TcpMesh::PostConsume(Rank peer, uint64_t tag, int64_t length, int element_bytes,
                           PieceConsumer* consumer, uint64_t token) {
   PendingReceive receive;

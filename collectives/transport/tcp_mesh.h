@@ -44,6 +44,7 @@ class TcpMesh : public Transport {
                    uint64_t token) override;
   void PostStandingReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
                            uint64_t token) override;
+  void Expect(Rank peer, int delta) override;
   void PostConsume(Rank peer, uint64_t tag, int64_t length, int element_bytes,
                    PieceConsumer* consumer, uint64_t token) override;
   absl::Status Poll(absl::Time deadline, absl::Duration spin,

@@ -86,9 +86,12 @@ class Transport {
   // Receives a message of exactly destination.size() bytes.
   virtual void PostReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
                            uint64_t token) = 0;
-  // The same, but the peer need not send: that it leaves in good order is no failure of this.
+  // The same, but the peer need not send, and its leaving in good order is no failure, except while
+  // Expect says otherwise.
   virtual void PostStandingReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
                                    uint64_t token) = 0;
+  // From now on (delta 1) the peer owes a message for a standing receive; no longer (delta -1).
+  virtual void Expect(Rank peer, int delta) = 0;
   // Receives a message of `length` bytes (a multiple of element_bytes) through `consumer`, which
   // must live until the completion. TCP calls it on cache-resident staging memory, the in-process
   // transport on the sender's own memory.
