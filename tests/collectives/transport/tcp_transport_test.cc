@@ -1,0 +1,274 @@
+// What is particular to TCP: forming meshes, fencing, strangers on the port, killed processes.
+#include "collectives/transport/tcp_transport.h"
+
+#include <signal.h>
+#include <sys/socket.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "collectives/transport/culprit.h"
+#include "collectives/transport/socket.h"
+#include "collectives/transport/tcp_handshake.h"
+#include "tests/collectives/transport/mesh_fixture.h"
+
+namespace muster {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+
+absl::Time Soon() { return absl::Now() + absl::Seconds(20); }
+
+// Two listeners and the spec of a mesh of both.
+class TcpTransportTest : public testing::Test {
+ protected:
+  TcpTransportTest() {
+    for (uint64_t i = 0; i < 2; ++i) {
+      listeners_.push_back(*TcpListener::Create());
+      spec_.members.push_back({Incarnation{i + 1}, listeners_.back()->address()});
+    }
+    spec_.token = "fleet/job";
+    spec_.epoch = 5;
+  }
+  absl::StatusOr<std::unique_ptr<Transport>> Connect(Rank rank, MeshSpec spec,
+                                                     absl::Time deadline = Soon()) {
+    spec.rank = rank;
+    return TcpTransport::Connect(*listeners_[rank], spec, deadline);
+  }
+  // Forms both ends of `spec`.
+  void Form(const MeshSpec& spec) {
+    RunRanks(2, [&](Rank r) {
+      auto end = Connect(r, spec);
+      EXPECT_TRUE(end.ok()) << end.status();
+    });
+  }
+  // A raw connection to rank 0's port.
+  UniqueFd Dial() {
+    UniqueFd fd = *StartConnect(*ParseAddress(listeners_[0]->address()));
+    absl::SleepFor(absl::Milliseconds(5));
+    return fd;
+  }
+  std::vector<std::unique_ptr<TcpListener>> listeners_;
+  MeshSpec spec_;
+};
+
+std::string Text(const absl::Status& status) { return std::string(status.message()); }
+
+TEST_F(TcpTransportTest, APortInUseAndAWrongAddressAreNamed) {
+  TcpListenerOptions options;
+  options.port = listeners_[0]->port();
+  const auto taken = TcpListener::Create(options);
+  EXPECT_TRUE(absl::IsUnavailable(taken.status()));
+  EXPECT_THAT(Text(taken.status()), AllOf(HasSubstr(absl::StrCat(options.port)), HasSubstr("use")));
+  options.bind = "no-such-interface";
+  EXPECT_TRUE(absl::IsInvalidArgument(TcpListener::Create(options).status()));
+  options = {};
+  options.bind = "0.0.0.0";
+  EXPECT_TRUE(absl::IsInvalidArgument(TcpListener::Create(options).status()));
+  options.advertise = "lo";
+  const auto any = TcpListener::Create(options);
+  ASSERT_TRUE(any.ok()) << any.status();
+  EXPECT_EQ((*any)->address(), absl::StrCat("127.0.0.1:", (*any)->port()));
+}
+
+TEST_F(TcpTransportTest, EpochsOnlyRise) {
+  Form(spec_);
+  EXPECT_TRUE(absl::IsFailedPrecondition(Connect(0, spec_).status()));
+  MeshSpec older = spec_;
+  older.epoch = 4;
+  EXPECT_TRUE(absl::IsFailedPrecondition(Connect(0, older).status()));
+  MeshSpec newer = spec_;
+  newer.epoch = 6;
+  Form(newer);
+}
+
+TEST_F(TcpTransportTest, AMemberLeftBehindInAnOlderEpochIsRefused) {
+  MeshSpec newer = spec_;
+  newer.epoch = 6;
+  std::thread waiting([&] {
+    auto end = Connect(0, newer, absl::Now() + absl::Milliseconds(400));
+    EXPECT_TRUE(absl::IsDeadlineExceeded(end.status())) << end.status();
+    EXPECT_THAT(Text(end.status()), HasSubstr("rank 1"));
+    EXPECT_EQ(CulpritOf(end.status()), std::optional<Rank>(1));
+  });
+  absl::SleepFor(absl::Milliseconds(50));
+  const auto stale = Connect(1, spec_);
+  EXPECT_TRUE(absl::IsFailedPrecondition(stale.status())) << stale.status();
+  EXPECT_THAT(Text(stale.status()), HasSubstr("epoch 5 is over"));
+  waiting.join();
+}
+
+TEST_F(TcpTransportTest, AnEarlyDialerIsParkedUntilThisProcessIsReady) {
+  std::thread early([&] {
+    auto end = Connect(1, spec_);
+    EXPECT_TRUE(end.ok()) << end.status();
+  });
+  absl::SleepFor(absl::Milliseconds(50));
+  auto end = Connect(0, spec_);
+  EXPECT_TRUE(end.ok()) << end.status();
+  early.join();
+}
+
+TEST_F(TcpTransportTest, AnotherIncarnationOrShapeIsRefusedWithTheReason) {
+  struct Case {
+    const char* text;
+    std::function<void(MeshSpec&)> change;
+  };
+  const std::vector<Case> cases = {
+      {"incarnation", [](MeshSpec& s) { s.members[1].incarnation = Incarnation{99}; }},
+      {"incarnation", [](MeshSpec& s) { s.members[0].incarnation = Incarnation{99}; }},
+      {"channels", [](MeshSpec& s) { s.options.channels = 2; }},
+      {"of 3", [](MeshSpec& s) { s.members.push_back({Incarnation{3}, s.members[1].address}); }},
+  };
+  for (const Case& changed : cases) {
+    ++spec_.epoch;
+    std::thread waiting([&] {
+      EXPECT_FALSE(Connect(0, spec_, absl::Now() + absl::Milliseconds(200)).ok());
+    });
+    absl::SleepFor(absl::Milliseconds(20));
+    MeshSpec other = spec_;
+    changed.change(other);
+    const auto refused = Connect(1, other);
+    EXPECT_TRUE(absl::IsFailedPrecondition(refused.status())) << refused.status();
+    EXPECT_THAT(Text(refused.status()), HasSubstr(changed.text));
+    waiting.join();
+  }
+}
+
+TEST_F(TcpTransportTest, AnotherJobsConnectionNeverGetsIn) {
+  MeshSpec other = spec_;
+  other.token = "fleet/other";
+  std::thread stranger([&] {
+    EXPECT_FALSE(Connect(1, other, absl::Now() + absl::Milliseconds(200)).ok());
+  });
+  EXPECT_TRUE(absl::IsDeadlineExceeded(
+      Connect(0, spec_, absl::Now() + absl::Milliseconds(200)).status()));
+  stranger.join();
+}
+
+TEST_F(TcpTransportTest, CancelThroughEndsAConnectAndFencesTheEpoch) {
+  std::thread waiting([&] {
+    const auto end = Connect(0, spec_);
+    EXPECT_TRUE(absl::IsCancelled(end.status())) << end.status();
+  });
+  absl::SleepFor(absl::Milliseconds(20));
+  listeners_[0]->CancelThrough(spec_.epoch);
+  waiting.join();
+  EXPECT_TRUE(absl::IsFailedPrecondition(Connect(1, spec_).status()));
+  ++spec_.epoch;
+  Form(spec_);
+}
+
+TEST_F(TcpTransportTest, ADeadPortFailsAtOnceAndNamesTheRank) {
+  listeners_[0].reset();
+  const auto end = Connect(1, spec_, absl::InfiniteFuture());
+  EXPECT_TRUE(absl::IsUnavailable(end.status())) << end.status();
+  EXPECT_THAT(Text(end.status()), HasSubstr("rank 0"));
+  EXPECT_EQ(CulpritOf(end.status()), std::optional<Rank>(0));
+}
+
+TEST_F(TcpTransportTest, StrangersOnThePortDisturbNobody) {
+  std::vector<UniqueFd> strangers;
+  for (int i = 0; i < 300; ++i) {  // More than may be in handshake at a time.
+    strangers.push_back(*StartConnect(*ParseAddress(listeners_[0]->address())));
+  }
+  UniqueFd talker = Dial();
+  const std::string request = "GET / HTTP/1.1\r\nHost: example\r\n\r\n" + std::string(200, 'x');
+  EXPECT_GT(send(talker.get(), request.data(), request.size(), MSG_NOSIGNAL), 0);
+  char answer[16];
+  absl::SleepFor(absl::Milliseconds(20));
+  EXPECT_LE(recv(talker.get(), answer, sizeof(answer), MSG_DONTWAIT), 0);  // Hung up on.
+  Form(spec_);
+}
+
+TEST_F(TcpTransportTest, AnotherProtocolVersionIsToldSo) {
+  TcpHello hello;
+  hello.epoch = 5;
+  hello.from_rank = 1;
+  hello.to_rank = 0;
+  hello.world_size = 2;
+  hello.channels = 1;
+  auto bytes = EncodeHello(hello);
+  bytes[8] = std::byte{200};
+  UniqueFd fd = Dial();
+  ASSERT_EQ(send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), kHelloBytes);
+  std::array<std::byte, kAnswerBytes> answer;
+  ssize_t got = -1;
+  for (int i = 0; i < 200 && got < 0; ++i) {
+    absl::SleepFor(absl::Milliseconds(5));
+    got = recv(fd.get(), answer.data(), answer.size(), MSG_DONTWAIT);
+  }
+  ASSERT_EQ(got, kAnswerBytes);
+  EXPECT_EQ(DecodeAnswer(answer)->verdict, TcpVerdict::kVersion);
+}
+
+TEST_F(TcpTransportTest, WrongSpecsAreRefused) {
+  const auto refused = [this](auto change) {
+    MeshSpec spec = spec_;
+    change(spec);
+    return absl::IsInvalidArgument(
+        TcpTransport::Connect(*listeners_[0], spec, absl::InfiniteFuture()).status());
+  };
+  EXPECT_TRUE(refused([](MeshSpec& s) { s.epoch = 0; }));
+  EXPECT_TRUE(refused([](MeshSpec& s) { s.rank = 2; }));
+  EXPECT_TRUE(refused([](MeshSpec& s) { s.members.clear(); }));
+  EXPECT_TRUE(refused([](MeshSpec& s) { s.options.channels = 0; }));
+  EXPECT_TRUE(refused([](MeshSpec& s) { s.members[1].incarnation = {}; }));
+  EXPECT_TRUE(refused([](MeshSpec& s) {
+    s.rank = 1;
+    s.members[0].address = "nonsense";
+  }));
+}
+
+// The peer is a process of its own, forked before this one has threads.
+TEST(TcpTransportDeath, AKilledProcessIsNamedAtOnce) {
+  int to_parent[2], to_child[2];
+  ASSERT_EQ(pipe(to_parent), 0);
+  ASSERT_EQ(pipe(to_child), 0);
+  const auto put = [](int fd, const std::string& text) {
+    char fixed[64] = {};
+    text.copy(fixed, sizeof(fixed) - 1);
+    return write(fd, fixed, sizeof(fixed)) == sizeof(fixed);
+  };
+  const auto take = [](int fd) {
+    char fixed[64] = {};
+    return read(fd, fixed, sizeof(fixed)) == sizeof(fixed) ? std::string(fixed) : std::string();
+  };
+  const auto join = [](TcpListener& listener, Rank rank, const std::string& a, const std::string& b) {
+    MeshSpec spec;
+    spec.token = "kill";
+    spec.epoch = 1;
+    spec.rank = rank;
+    spec.members = {{Incarnation{1}, a}, {Incarnation{2}, b}};
+    return TcpTransport::Connect(listener, spec, Soon());
+  };
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) {
+    auto listener = TcpListener::Create();
+    if (!listener.ok() || !put(to_parent[1], (*listener)->address())) _exit(1);
+    auto end = join(**listener, 1, take(to_child[0]), (*listener)->address());
+    std::vector<uint64_t> completed;
+    if (end.ok()) (*end)->Poll(Soon(), {}, &completed).IgnoreError();
+    _exit(2);
+  }
+  auto listener = TcpListener::Create();
+  ASSERT_TRUE(listener.ok()) << listener.status();
+  const std::string peer = take(to_parent[0]);
+  ASSERT_TRUE(put(to_child[1], (*listener)->address()));
+  auto end = join(**listener, 0, (*listener)->address(), peer);
+  ASSERT_TRUE(end.ok()) << end.status();
+  EXPECT_EQ(kill(child, SIGKILL), 0);
+  (*end)->Watch(absl::InfiniteFuture());
+  std::vector<uint64_t> completed;
+  const absl::Status status = (*end)->Poll(absl::InfiniteFuture(), {}, &completed);
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(Text(status), AllOf(HasSubstr("rank 1"), HasSubstr(peer)));
+  EXPECT_EQ(CulpritOf(status), std::optional<Rank>(1));
+  int exit_status = 0;
+  EXPECT_EQ(waitpid(child, &exit_status, 0), child);
+  EXPECT_TRUE(WIFSIGNALED(exit_status));
+}
+
+}  // namespace
+}  // namespace muster
