@@ -8,6 +8,7 @@
 #include <grpcpp/server_builder.h>
 
 #include "absl/strings/str_format.h"
+#include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "proto/rpc/address.h"
 #include "proto/rpc/limits.h"
@@ -36,7 +37,7 @@ absl::StatusOr<RunningServer> StartServer(const ServerOptions& options) {
   RunningServer result;
   grpc::ServerBuilder builder;
   builder.AddListeningPort(ToString(address), grpc::InsecureServerCredentials(), &result.port);
-  for (grpc::Service* service : options.services) builder.RegisterService(service);
+  for (const ServedService& served : options.services) builder.RegisterService(served.service);
   // On by default: two daemons would share one port, and clients would meet either.
   builder.AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder.AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, kKeepaliveIntervalMs);
@@ -60,9 +61,18 @@ absl::StatusOr<RunningServer> StartServer(const ServerOptions& options) {
   }
   address.port = result.port;
   result.address = ToString(address);
-  // Services are SERVING from the start, the whole only if said.
-  result.server->GetHealthCheckService()->SetServingStatus("", true);
+  grpc::HealthCheckServiceInterface* health = result.server->GetHealthCheckService();
+  health->SetServingStatus("", true);
+  for (const ServedService& served : options.services) {
+    if (!served.name.empty()) health->SetServingStatus(served.name, true);
+  }
   return result;
+}
+
+void ShutdownServer(grpc::Server& server, absl::Duration grace) {
+  server.GetHealthCheckService()->Shutdown();
+  server.Shutdown(absl::ToChronoTime(absl::Now() + grace));
+  server.Wait();
 }
 
 }  // namespace muster

@@ -8,15 +8,26 @@
 
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 
 namespace muster {
 
+// A service, and the name by which the health service knows it, for example "muster.v1.Fleet"; without
+// a name it is part of the whole only.
+struct ServedService {
+  ServedService(grpc::Service* service, std::string name = "")
+      : service(service), name(std::move(name)) {}
+  grpc::Service* service;  // must outlive the server
+  std::string name;
+};
+
 struct ServerOptions {
   std::string listen_address;  // host:port; port 0 takes a free one
-  std::vector<grpc::Service*> services;  // must outlive the server
+  std::vector<ServedService> services;
   // Calls at once per connection; more wait at the client.
   int max_concurrent_streams = 1024;
   // Threads for services with the synchronous API.
@@ -30,9 +41,12 @@ struct RunningServer {
 };
 
 // INVALID_ARGUMENT for an address of another form, UNAVAILABLE if it cannot be listened on; both
-// name the address. The health service answers SERVING for each service and for "" (overall), and
-// NOT_SERVING from Shutdown() on.
+// name the address. The health service answers SERVING for each service and for "" (overall).
 absl::StatusOr<RunningServer> StartServer(const ServerOptions& options);
+
+// Answers NOT_SERVING from now on, takes no more calls, ends those still under way after `grace`,
+// and waits for all of them.
+void ShutdownServer(grpc::Server& server, absl::Duration grace);
 
 }  // namespace muster
 

@@ -4,8 +4,8 @@
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "base/status_macros.h"
+#include "proto/rpc/address.h"
 #include "proto/rpc/server.h"
 #include "server/rpc/coordinator_host.h"
 #include "server/rpc/coordinator_metrics.h"
@@ -17,6 +17,9 @@ class CoordinatorServer::Impl {
  public:
   absl::Status Start(CoordinatorServerOptions options, RecordStore& store, FileSystem& files,
                      Logger& logger, prometheus::Registry* registry) {
+    // Before a term begins: a second coordinator on one port must leave no trace in the store.
+    MUSTER_ASSIGN_OR_RETURN(const HostPort address, ParseHostPort(options.listen_address));
+    MUSTER_RETURN_IF_ERROR(ProbeListen(address));
     if (registry != nullptr) metrics_.emplace(*registry);
     CoordinatorHostOptions host;
     host.core = options.core;
@@ -34,7 +37,8 @@ class CoordinatorServer::Impl {
     coordinator_ = std::make_unique<CoordinatorService>(host_);
     ServerOptions server;
     server.listen_address = options.listen_address;
-    server.services = {coordinator_.get(), fleet_.get()};
+    server.services = {{coordinator_.get(), v1::Coordinator::service_full_name()},
+                       {fleet_.get(), v1::Fleet::service_full_name()}};
     absl::StatusOr<RunningServer> running = StartServer(server);
     if (!running.ok()) return running.status();
     running_ = *std::move(running);
@@ -47,8 +51,7 @@ class CoordinatorServer::Impl {
     absl::MutexLock lock(&shutdown_mutex_);
     if (host_ != nullptr) host_->Stop();
     if (running_.server != nullptr && !shut_down_) {
-      running_.server->Shutdown(absl::ToChronoTime(absl::Now() + grace));
-      running_.server->Wait();
+      ShutdownServer(*running_.server, grace);
     }
     shut_down_ = true;
   }

@@ -32,7 +32,7 @@ class TimerQueue {
   }
   // The earliest timer that is due, which is unset by that.
   std::optional<coordinator::TimerId> PopDue(absl::Time now) {
-    if (NextDue() > now) return std::nullopt;
+    if (due_.empty() || NextDue() > now) return std::nullopt;
     const coordinator::TimerId id = due_.begin()->second;
     Cancel(id);
     return id;

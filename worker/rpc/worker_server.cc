@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
-#include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "proto/rpc/server.h"
 #include "worker/rpc/transfer_service.h"
@@ -19,7 +18,7 @@ class WorkerServer::Impl {
   absl::Status Listen(const WorkerServerOptions& options) {
     ServerOptions server;
     server.listen_address = options.listen_address;
-    server.services = {&service_};
+    server.services = {{&service_, v1::StateTransfer::service_full_name()}};
     // Learners block one thread each; the rest polls and answers health checks.
     server.max_threads = options.max_learners + 8;
     MUSTER_ASSIGN_OR_RETURN(running_, StartServer(server));
@@ -31,8 +30,7 @@ class WorkerServer::Impl {
     if (stopped_) return;
     stopped_ = true;
     service_.Stop();
-    running_.server->Shutdown(absl::ToChronoTime(absl::Now() + grace));
-    running_.server->Wait();
+    ShutdownServer(*running_.server, grace);
   }
 
   const RunningServer& running() const { return running_; }

@@ -1,0 +1,86 @@
+#include "server/rpc/job_table.h"
+
+#include <cmath>
+
+#include "gtest/gtest.h"
+
+namespace muster {
+namespace {
+
+coordinator::ViewChangeReport Report(Epoch epoch) {
+  coordinator::ViewChangeReport report;
+  report.epoch = epoch;
+  report.cause = ViewChangeCause::kDeath;
+  report.workers = {"worker-1"};
+  report.members.resize(3);
+  report.started_at = absl::FromUnixMillis(1'000);
+  return report;
+}
+
+TEST(JobTable, KeepsTheNewestViewChangesAndCountsAll) {
+  JobTable table;
+  JobEntry& entry = table.Add("j", {}, {}, absl::UnixEpoch());
+  for (Epoch epoch = 1; epoch <= 150; ++epoch) {
+    EXPECT_TRUE(JobTable::TakeReport(entry, Report(epoch)));
+    EXPECT_FALSE(JobTable::TakeReport(entry, Report(epoch)));  // the same, known better
+  }
+  EXPECT_EQ(entry.view_changes.size(), JobTable::kMaxViewChanges);
+  EXPECT_EQ(entry.view_changes.front().epoch, 51u);
+  EXPECT_EQ(entry.view_change_count, 150);
+}
+
+TEST(JobTable, PublicJobShowsDurationOnceTheFirstStepIsKnown) {
+  JobTable table;
+  JobEntry& entry = table.Add("j", {}, {}, absl::FromUnixMillis(500));
+  JobTable::TakeReport(entry, Report(7));
+  JobInfo info;
+  info.plan.id = "j";
+  info.plan.total_steps = 9;
+  info.state = JobState::kRunning;
+  v1::Job job = ToPublicJob(info, entry);
+  EXPECT_EQ(job.view_changes(0).duration_ms(), 0);
+  EXPECT_EQ(job.view_changes(0).cause(), v1::VIEW_CHANGE_CAUSE_DEATH);
+  EXPECT_EQ(job.view_changes(0).world_size(), 3);
+  EXPECT_EQ(job.view_changes(0).started_at().seconds(), 1);
+  EXPECT_EQ(job.submitted_at().nanos(), 500'000'000);
+  EXPECT_EQ(job.total_steps(), 9);
+  EXPECT_FALSE(job.has_ended_at());
+
+  coordinator::ViewChangeReport stepped = Report(7);
+  stepped.first_step_at = absl::FromUnixMillis(1'120);
+  EXPECT_FALSE(JobTable::TakeReport(entry, stepped));
+  job = ToPublicJob(info, entry);
+  ASSERT_EQ(job.view_changes_size(), 1);
+  EXPECT_DOUBLE_EQ(job.view_changes(0).duration_ms(), 120);
+}
+
+TEST(JobTable, AnEndedJobHasNoViewAndAFailedOneNoReport) {
+  JobEntry entry;
+  JobInfo info;
+  info.view = View{.epoch = 3};
+  info.final_report = FinalReport{};
+  info.state = JobState::kRunning;
+  EXPECT_TRUE(ToPublicJob(info, entry).has_view());
+  EXPECT_FALSE(ToPublicJob(info, entry).has_final_report());
+  info.state = JobState::kSucceeded;
+  EXPECT_FALSE(ToPublicJob(info, entry).has_view());
+  EXPECT_TRUE(ToPublicJob(info, entry).has_final_report());
+  info.state = JobState::kFailed;
+  EXPECT_FALSE(ToPublicJob(info, entry).has_final_report());
+}
+
+TEST(JobTable, PruneDropsWhatTheCoreForgot) {
+  JobTable table;
+  table.Add("a", {}, {}, absl::UnixEpoch());
+  table.Add("b", {}, {}, absl::UnixEpoch());
+  PersistentState state;
+  state.jobs.resize(1);
+  state.jobs[0].plan.id = "b";
+  EXPECT_EQ(table.Prune(state), std::vector<JobId>{"a"});
+  EXPECT_EQ(table.Find("a"), nullptr);
+  ASSERT_NE(table.Find("b"), nullptr);
+  EXPECT_EQ(table.by_number().size(), 1u);
+}
+
+}  // namespace
+}  // namespace muster
