@@ -1,0 +1,50 @@
+#include "proto/rpc/address.h"
+
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+
+namespace muster {
+namespace {
+
+TEST(ParseHostPort, RoundTrips) {
+  for (const char* text : {"127.0.0.1:7070", "localhost:0", "[::1]:65535", "[fe80::1%eth0]:1",
+                           "node-3.example.org:22", "eth0:0"}) {
+    const absl::StatusOr<HostPort> parsed = ParseHostPort(text);
+    ASSERT_TRUE(parsed.ok()) << parsed.status();
+    EXPECT_EQ(ToString(*parsed), text);
+  }
+  EXPECT_EQ(*ParseHostPort("[::1]:7"), (HostPort{.host = "::1", .port = 7}));
+}
+
+TEST(ParseHostPort, SaysWhatIsWrong) {
+  const auto why = [](const std::string& text) {
+    const absl::Status status = ParseHostPort(text).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument) << text;
+    return std::string(status.message());
+  };
+  using ::testing::HasSubstr;
+  EXPECT_THAT(why(""), HasSubstr("has no port; expected host:port, for example"));
+  EXPECT_THAT(why("localhost"), HasSubstr("\"localhost\": has no port"));
+  EXPECT_THAT(why(":80"), HasSubstr("has no host"));
+  EXPECT_THAT(why("::1:80"), HasSubstr("an IPv6 address needs brackets"));
+  EXPECT_THAT(why("[::1:80"), HasSubstr("no closing bracket"));
+  EXPECT_THAT(why("[::1]80"), HasSubstr("has no port"));
+  EXPECT_THAT(why("[host]:80"), HasSubstr("no IPv6 address in the brackets"));
+  EXPECT_THAT(why("a b:80"), HasSubstr("unexpected characters"));
+  for (const char* port : {"x", "", "-1", "65536", "1e3", "+5", " 5", "99999999999999"}) {
+    EXPECT_THAT(why(std::string("host:") + port), HasSubstr("not a number from 0 to 65535"));
+  }
+  EXPECT_THAT(why(std::string(1'000, 'x')), HasSubstr("longer than 300 bytes"));
+}
+
+TEST(ProbeListen, FindsFreeAndMissingAddresses) {
+  EXPECT_TRUE(ProbeListen({.host = "127.0.0.1", .port = 0}).ok());
+  // Of the range for documentation (RFC 5737): no machine has it.
+  const absl::Status status = ProbeListen({.host = "192.0.2.1", .port = 0});
+  EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(status.message()),
+              ::testing::StartsWith("cannot listen on 192.0.2.1:0: "));
+}
+
+}  // namespace
+}  // namespace muster
