@@ -84,10 +84,19 @@ JobMetrics::JobMetrics(JobMetricsOptions options, FileSystem& files, Logger& log
 
 void JobMetrics::Record(const StepMetrics& metrics, Rank rank) {
   if (options_.gauges != nullptr) options_.gauges->Set(metrics, rank);
+  Remember(metrics);
   if (!Writing(rank)) return;
   const absl::Time now = absl::Now();
-  Check(lines_->Write(now, metrics));
-  Check(board_->Write(now, metrics));
+  for (const StepMetrics& step : remembered_) {
+    Check(lines_->Write(now, step));
+    Check(board_->Write(now, step));
+  }
+  remembered_.clear();
+}
+
+void JobMetrics::Remember(const StepMetrics& metrics) {
+  remembered_.push_back(metrics);
+  if (remembered_.size() > kRemembered + 1) remembered_.pop_front();
 }
 
 void JobMetrics::Record(const EvaluationMetrics& metrics, Rank rank) {

@@ -5,6 +5,7 @@
 #ifndef MUSTER_WORKER_RUNTIME_JOB_METRICS_H_
 #define MUSTER_WORKER_RUNTIME_JOB_METRICS_H_
 
+#include <deque>
 #include <memory>
 #include <optional>
 #include <string>
@@ -46,8 +47,14 @@ class JobMetrics {
 
   void Record(const StepMetrics& metrics, Rank rank);
   void Record(const EvaluationMetrics& metrics, Rank rank);
+  // A step that was applied without being measured here (rolled forward): written before the next one.
+  void Remember(const StepMetrics& metrics);
 
  private:
+  // Steps whose rank 0 may have died before it wrote them. The next rank 0 writes them, perhaps again:
+  // of the records of a step the last one counts.
+  static constexpr size_t kRemembered = 2;
+
   // Opens the files when this worker first has rank 0. False if there are none.
   bool Writing(Rank rank);
   void Check(const absl::Status& status);
@@ -56,6 +63,7 @@ class JobMetrics {
   FileSystem& files_;
   Logger& logger_;
   bool failed_ = false;
+  std::deque<StepMetrics> remembered_;
   std::optional<JsonLinesWriter> lines_;
   std::optional<TensorBoardWriter> board_;
 };

@@ -118,6 +118,14 @@ void JobRunner::RollForward(const worker::RollForward& order) {
   Add({.run = [this, order] {
     MUSTER_CHECK(replica_ != nullptr) << "roll forward without state";
     replica_->Apply(order.record, replica_->gradients());
+    const CommitRecord& record = order.record;
+    metrics_->Remember({.step = record.step,
+                        .loss = record.loss_sum / static_cast<double>(record.samples),
+                        .learning_rate = replica_->LearningRateOf(record.step),
+                        .gradient_norm = record.gradient_norm,
+                        .update_skipped = !record.finite,
+                        .data_epochs = context_->plan().DataEpochsAfter(record.step),
+                        .epoch = record.epoch});
     logger_.Info("rolled_forward", "applied a step that others had committed",
                  {{"applied_step", order.record.step}});
     core_.Dispatch(worker::StateReady{order.epoch, replica_->counters().tag});
