@@ -87,16 +87,22 @@ class FaultsTest(FleetTest):
         up.wait_for("the worker's end", lambda: not alive(worker))
         self.check_complete(up, STEPS)
 
-    def test_many_deaths_and_respawns(self):
-        up = self.up("many", self.job(steps=STEPS * 3), 4, "--respawn")
-        for round_number in range(6):
-            up.wait_for_step(40 + 120 * round_number)
+    def test_two_deaths_at_once_again_and_again(self):
+        steps = STEPS * 12
+        up = self.up("many", self.job(steps=steps), 4, "--respawn")
+        for first in range(3):
+            up.wait_for_step(40, world_size=4)  # whole again
             pids = up.pids()
-            for name in (f"worker-{round_number % 4}", f"worker-{(round_number + 1) % 4}"):
-                if name in pids and alive(pids[name]):
-                    os.kill(pids[name], signal.SIGKILL)
-        self.check_complete(up, STEPS * 3)
-        self.committed_losses(up, STEPS * 3)
+            for name in (f"worker-{first}", f"worker-{first + 1}"):
+                os.kill(pids[name], signal.SIGKILL)
+            reached = up.steps()[-1]["step"]
+            up.wait_for_step(reached + 20)
+        summary = self.check_complete(up, steps)
+        deaths = ",".join(change["worker"] for change in summary["view_changes"]
+                          if change["cause"] == "death")
+        for name in ("worker-0", "worker-1", "worker-2", "worker-3"):
+            self.assertIn(name, deaths)
+        self.committed_losses(up, steps)
 
     def test_all_workers_dead_ends_the_run_with_an_explanation(self):
         up = self.up("all", self.job(steps=STEPS * 100), 2)
