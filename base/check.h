@@ -36,9 +36,9 @@ struct Voidify {
 
 }  // namespace muster::internal
 
-#define MUSTER_CHECK(condition)                       \
-  (condition) ? (void)0                               \
-              : ::muster::internal::Voidify() &       \
+#define MUSTER_CHECK(condition)                 \
+  (condition) ? (void)0                         \
+              : ::muster::internal::Voidify() & \
                     ::muster::internal::CheckFailure(__FILE__, __LINE__, #condition).stream()
 
 #define MUSTER_CHECK_EQ(a, b) MUSTER_CHECK((a) == (b)) << "(" << (a) << " vs " << (b) << ") "

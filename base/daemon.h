@@ -1,5 +1,5 @@
-// What every daemon's main does alike: termination signals on a thread of their own, and an allocator
-// that keeps its memory.
+// What every daemon's main does alike: termination signals on a thread of their own, and an
+// allocator that keeps its memory.
 #ifndef MUSTER_BASE_DAEMON_H_
 #define MUSTER_BASE_DAEMON_H_
 
@@ -15,8 +15,9 @@ namespace muster {
 // pages are slow to touch. Call first in main.
 void KeepFreedMemory();
 
-// Routes SIGTERM and SIGINT to a thread, so that nothing runs inside a signal handler. The first calls
-// `first`; the second ends the process at once with 128 + the signal's number. SIGPIPE is ignored.
+// Routes SIGTERM and SIGINT to a thread, so that nothing runs inside a signal handler. The first
+// calls `first`; the second ends the process at once with 128 + the signal's number. SIGPIPE is
+// ignored.
 //
 // Construct in main before any other thread starts: they inherit the signal mask.
 class SignalThread {

@@ -15,9 +15,9 @@ struct Row {
 };
 
 constexpr Row kRows[] = {
-    {DType::kF32, 4, "f32", "F32"},    {DType::kF64, 8, "f64", "F64"},
-    {DType::kF16, 2, "f16", "F16"},    {DType::kBF16, 2, "bf16", "BF16"},
-    {DType::kI32, 4, "i32", "I32"},    {DType::kI64, 8, "i64", "I64"},
+    {DType::kF32, 4, "f32", "F32"}, {DType::kF64, 8, "f64", "F64"},
+    {DType::kF16, 2, "f16", "F16"}, {DType::kBF16, 2, "bf16", "BF16"},
+    {DType::kI32, 4, "i32", "I32"}, {DType::kI64, 8, "i64", "I64"},
     {DType::kU8, 1, "u8", "U8"},
 };
 

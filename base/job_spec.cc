@@ -24,7 +24,8 @@ absl::StatusOr<Step> ResolveSteps(const JobSpec& spec, int64_t sample_count) {
                           "possible",
                           training.epochs, sample_count, exact, kMaxJobSteps));
     }
-    // The tolerance keeps 0.1 * 60000 / 6000, which is not exactly 1 in binary, from taking 2 steps.
+    // The tolerance keeps 0.1 * 60000 / 6000, which is not exactly 1 in binary, from taking 2
+    // steps.
     steps = std::max<Step>(1, static_cast<Step>(std::ceil(exact * (1 - 1e-12))));
   }
   if (training.learning_rate.warmup_steps >= steps) {

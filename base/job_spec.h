@@ -70,8 +70,8 @@ struct LearningRateSpec {
 };
 
 struct TrainingSpec {
-  Step steps = 0;     // 0: given by `epochs`
-  double epochs = 0;  // passes over the training set; 0: given by `steps`
+  Step steps = 0;            // 0: given by `epochs`
+  double epochs = 0;         // passes over the training set; 0: given by `steps`
   int32_t global_batch = 0;  // samples per step, a multiple of micro_batch
   int32_t micro_batch = 0;
   uint64_t seed = 0;
@@ -125,9 +125,9 @@ struct JobSpec {
 inline constexpr Step kMaxJobSteps = int64_t{1} << 31;
 
 // The number of steps of the job: `steps`, or enough of them for `epochs` passes over
-// `sample_count` samples, rounded up, at least one. INVALID_ARGUMENT names the field if that is more
-// than kMaxJobSteps or leaves no step after training.learning_rate.warmup_steps, or if there is no
-// sample.
+// `sample_count` samples, rounded up, at least one. INVALID_ARGUMENT names the field if that is
+// more than kMaxJobSteps or leaves no step after training.learning_rate.warmup_steps, or if there
+// is no sample.
 absl::StatusOr<Step> ResolveSteps(const JobSpec& spec, int64_t sample_count);
 
 }  // namespace muster

@@ -57,9 +57,9 @@ RandomStream::RandomStream(uint64_t seed, absl::string_view purpose, uint64_t a,
 uint64_t RandomStream::Bits(uint64_t index) const {
   // One block of four words serves two indices.
   const uint64_t block = index >> 1;
-  const auto words = Philox({static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32),
-                             salt_low_, salt_high_},
-                            key_);
+  const auto words = Philox(
+      {static_cast<uint32_t>(block), static_cast<uint32_t>(block >> 32), salt_low_, salt_high_},
+      key_);
   const int first = (index & 1) ? 2 : 0;
   return uint64_t{words[first]} | uint64_t{words[first + 1]} << 32;
 }

@@ -31,10 +31,10 @@ class RandomStream {
  public:
   RandomStream(uint64_t seed, absl::string_view purpose, uint64_t a = 0, uint64_t b = 0);
 
-  uint64_t Bits(uint64_t index) const;             // 64 uniform bits
-  double Uniform(uint64_t index) const;            // [0, 1), 53 bits
-  float UniformFloat(uint64_t index) const;        // [0, 1), 24 bits
-  double Normal(uint64_t index) const;             // mean 0, variance 1 (Box-Muller)
+  uint64_t Bits(uint64_t index) const;                   // 64 uniform bits
+  double Uniform(uint64_t index) const;                  // [0, 1), 53 bits
+  float UniformFloat(uint64_t index) const;              // [0, 1), 24 bits
+  double Normal(uint64_t index) const;                   // mean 0, variance 1 (Box-Muller)
   uint64_t Below(uint64_t index, uint64_t bound) const;  // [0, bound), bound > 0
 
  private:

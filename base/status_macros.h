@@ -11,10 +11,10 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 
-#define MUSTER_RETURN_IF_ERROR(expression)                  \
-  do {                                                      \
-    absl::Status muster_status_ = (expression);             \
-    if (!muster_status_.ok()) return muster_status_;        \
+#define MUSTER_RETURN_IF_ERROR(expression)           \
+  do {                                               \
+    absl::Status muster_status_ = (expression);      \
+    if (!muster_status_.ok()) return muster_status_; \
   } while (false)
 
 #define MUSTER_MACRO_CONCAT_INNER(a, b) a##b

@@ -1,5 +1,5 @@
-// The version of this software. Whether workers fit together is not told by it but by the protocol's
-// number (proto Hello.protocol_version).
+// The version of this software. Whether workers fit together is not told by it but by the
+// protocol's number (proto Hello.protocol_version).
 #ifndef MUSTER_BASE_VERSION_H_
 #define MUSTER_BASE_VERSION_H_
 

@@ -1,9 +1,9 @@
 // bench-chaos: how long does a fleet stand still when a worker dies or freezes?
 //
 // Runs `muster up --respawn` on loopback, kills (SIGKILL) or freezes (SIGSTOP) random workers of a
-// running job one after the other, and measures, by the clock of this machine, from the signal to the
-// first step applied afterwards. Between two faults the fleet is whole again. Checks on the way that
-// the job's stable step never goes back and that the job is still running at the end.
+// running job one after the other, and measures, by the clock of this machine, from the signal to
+// the first step applied afterwards. Between two faults the fleet is whole again. Checks on the way
+// that the job's stable step never goes back and that the job is still running at the end.
 #include <fcntl.h>
 #include <netinet/in.h>
 #include <signal.h>
@@ -97,11 +97,11 @@ class Chaos {
     MUSTER_ASSIGN_OR_RETURN(const int port, FreePort());
     const std::string address = absl::StrCat("127.0.0.1:", port);
     MUSTER_ASSIGN_OR_RETURN(
-        up_, ChildProcess::Start(
-                 {OwnDirectory() + "/muster", "up", "--job", options_.job, "--workers",
-                  absl::StrCat(options_.workers), "--steps", "100000000", "--respawn", "--listen",
-                  address, "--lease-ms", absl::StrCat(options_.lease_ms), "--run-directory",
-                  directory_ + "/run", "--pid-file", PidFile()}));
+        up_,
+        ChildProcess::Start({OwnDirectory() + "/muster", "up", "--job", options_.job, "--workers",
+                             absl::StrCat(options_.workers), "--steps", "100000000", "--respawn",
+                             "--listen", address, "--lease-ms", absl::StrCat(options_.lease_ms),
+                             "--run-directory", directory_ + "/run", "--pid-file", PidFile()}));
     CoordinatorClientOptions client;
     client.address = address;
     client.timeout = absl::Seconds(2);
@@ -150,9 +150,8 @@ class Chaos {
       }
       absl::SleepFor(absl::Milliseconds(20));
     }
-    return absl::DeadlineExceededError(
-        absl::StrCat("the fleet was not whole after ", absl::FormatDuration(patience), "; ",
-                     last.message()));
+    return absl::DeadlineExceededError(absl::StrCat(
+        "the fleet was not whole after ", absl::FormatDuration(patience), "; ", last.message()));
   }
 
   absl::StatusOr<pid_t> PidOf(const std::string& worker) const {

@@ -200,7 +200,6 @@ void WorkerCore::AppendTo(Digest* digest) const {
   digest->Add(durable_);
   digest->Add(naming_);
   digest->Add(drain_checkpoint_);
-  digest->Add(learn_attempt_);
   digest->Add(role_.index());
   if (const Learning* learning = std::get_if<Learning>(&role_)) {
     digest->Add(Directive(learning->order));

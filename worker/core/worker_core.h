@@ -53,7 +53,8 @@ class WorkerCore {
   Epoch highest_epoch() const { return seen_epoch_; }
   Term highest_term() const { return highest_term_; }
 
-  // Everything that can influence later behaviour, except times and the status sequence.
+  // Everything that can influence later behaviour, except times and the numbers of statuses and of
+  // attempts to learn, which only rise.
   void AppendTo(Digest* digest) const;
 
  private:

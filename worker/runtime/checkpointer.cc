@@ -43,9 +43,9 @@ absl::StatusOr<CheckpointReport> Checkpointer::WaitCommitted(const StateTag& tag
     return (committed_.has_value() && committed_->tag == tag) || failed_tag_ == tag;
   };
   if (!mutex_.AwaitWithDeadline(absl::Condition(&done), deadline)) {
-    return absl::DeadlineExceededError(
-        absl::StrCat("checkpoint of step ", tag.step, " in ", job_.spec().checkpoints.directory,
-                     " was not approved or not written in time"));
+    return absl::DeadlineExceededError(absl::StrCat("checkpoint of step ", tag.step, " in ",
+                                                    job_.spec().checkpoints.directory,
+                                                    " was not approved or not written in time"));
   }
   if (failed_tag_ == tag) return failure_;
   return *committed_;

@@ -1,5 +1,5 @@
-// Writes a job's checkpoints in the background, on a thread of its own: Prepare from a snapshot, then,
-// once the coordinator has recorded the decision, Commit.
+// Writes a job's checkpoints in the background, on a thread of its own: Prepare from a snapshot,
+// then, once the coordinator has recorded the decision, Commit.
 //
 // At most one checkpoint is under way; one that was prepared but never approved is discarded when
 // the next begins. Thread-safe.

@@ -1,7 +1,7 @@
 // Holds a worker's core: one mutex, an ordered queue of actions, timers.
 //
-// Any thread dispatches events. The actions that open a step's doors go back to the caller; all others
-// wait, in order, for the executor (Run), which also fires the timers.
+// Any thread dispatches events. The actions that open a step's doors go back to the caller; all
+// others wait, in order, for the executor (Run), which also fires the timers.
 #ifndef MUSTER_WORKER_RUNTIME_CORE_HOST_H_
 #define MUSTER_WORKER_RUNTIME_CORE_HOST_H_
 
@@ -28,8 +28,8 @@ class CoreHost : public CorePort {
   void Run(const std::function<void(const worker::Action&)>& obey) ABSL_LOCKS_EXCLUDED(mutex_);
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // The core is replaced by one of a new incarnation, which knows what the old one knew of the fleet.
-  // What the old one still had to say is forgotten.
+  // The core is replaced by one of a new incarnation, which knows what the old one knew of the
+  // fleet. What the old one still had to say is forgotten.
   void Replace(Incarnation incarnation) ABSL_LOCKS_EXCLUDED(mutex_);
 
   Hello MakeHello() const ABSL_LOCKS_EXCLUDED(mutex_);

@@ -25,17 +25,15 @@ ModelConfig ModelConfigOf(const JobSpec& spec, const Dataset& data) {
                                     .hidden = cnn.hidden[0],
                                     .classes = spec.data.classes};
   }
-  config.bucket_elements =
-      std::max<int64_t>(Layout::kAlignment,
-                        spec.communication.bucket_bytes / static_cast<int64_t>(sizeof(float)));
+  config.bucket_elements = std::max<int64_t>(
+      Layout::kAlignment, spec.communication.bucket_bytes / static_cast<int64_t>(sizeof(float)));
   return config;
 }
 
 UpdateRuleOptions RuleOptionsOf(const OptimizerSpec& spec) {
   if (const auto* sgd = std::get_if<SgdSpec>(&spec.rule)) {
-    return SgdOptions{.momentum = sgd->momentum,
-                      .nesterov = sgd->nesterov,
-                      .weight_decay = spec.weight_decay};
+    return SgdOptions{
+        .momentum = sgd->momentum, .nesterov = sgd->nesterov, .weight_decay = spec.weight_decay};
   }
   const AdamWSpec& adamw = std::get<AdamWSpec>(spec.rule);
   return AdamWOptions{.beta1 = adamw.beta1,
@@ -46,9 +44,12 @@ UpdateRuleOptions RuleOptionsOf(const OptimizerSpec& spec) {
 
 LearningRateSchedule ScheduleOf(LearningRateSpec::Schedule schedule) {
   switch (schedule) {
-    case LearningRateSpec::Schedule::kConstant: return LearningRateSchedule::kConstant;
-    case LearningRateSpec::Schedule::kCosine: return LearningRateSchedule::kCosine;
-    case LearningRateSpec::Schedule::kLinear: return LearningRateSchedule::kLinear;
+    case LearningRateSpec::Schedule::kConstant:
+      return LearningRateSchedule::kConstant;
+    case LearningRateSpec::Schedule::kCosine:
+      return LearningRateSchedule::kCosine;
+    case LearningRateSpec::Schedule::kLinear:
+      return LearningRateSchedule::kLinear;
   }
   return LearningRateSchedule::kConstant;
 }
@@ -68,8 +69,7 @@ std::string Describe(const OptimizerSpec& optimizer) {
 JobContext::JobContext(JobId id, JobSpec spec, Dataset train)
     : id_(std::move(id)), spec_(std::move(spec)), train_(std::move(train)) {}
 
-absl::StatusOr<std::unique_ptr<JobContext>> JobContext::Create(const JobId& id,
-                                                               const JobSpec& spec,
+absl::StatusOr<std::unique_ptr<JobContext>> JobContext::Create(const JobId& id, const JobSpec& spec,
                                                                FileSystem& files, Device& device) {
   const IdxDataSpec& data = spec.data;
   const IdxOptions idx{.class_count = data.classes,
@@ -81,9 +81,8 @@ absl::StatusOr<std::unique_ptr<JobContext>> JobContext::Create(const JobId& id,
     MUSTER_ASSIGN_OR_RETURN(context->test_,
                             ReadIdxDataset(files, data.test_images, data.test_labels, idx));
     if (context->test_->feature_shape() != context->train_.feature_shape()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat(data.test_images, ": images have another size than those of ",
-                       data.train_images));
+      return absl::InvalidArgumentError(absl::StrCat(
+          data.test_images, ": images have another size than those of ", data.train_images));
     }
   }
   MUSTER_ASSIGN_OR_RETURN(const Step steps, ResolveSteps(spec, context->train_.size()));
@@ -93,8 +92,7 @@ absl::StatusOr<std::unique_ptr<JobContext>> JobContext::Create(const JobId& id,
                              .final = rate.final,
                              .warmup_steps = rate.warmup_steps,
                              .total_steps = steps};
-  MUSTER_RETURN_IF_ERROR(
-      Annotate(Validate(context->learning_rate_), "training.learning_rate"));
+  MUSTER_RETURN_IF_ERROR(Annotate(Validate(context->learning_rate_), "training.learning_rate"));
   context->plan_ = {.seed = spec.training.seed,
                     .sample_count = context->train_.size(),
                     .micro_batch_size = spec.training.micro_batch,
@@ -102,9 +100,8 @@ absl::StatusOr<std::unique_ptr<JobContext>> JobContext::Create(const JobId& id,
   MUSTER_RETURN_IF_ERROR(Annotate(context->plan_.Validate(), "training"));
   MUSTER_ASSIGN_OR_RETURN(context->model_,
                           CreateModel(ModelConfigOf(spec, context->train_), device));
-  MUSTER_ASSIGN_OR_RETURN(
-      context->rule_, UpdateRule::Create(RuleOptionsOf(spec.training.optimizer),
-                                         context->model_->layout()));
+  MUSTER_ASSIGN_OR_RETURN(context->rule_, UpdateRule::Create(RuleOptionsOf(spec.training.optimizer),
+                                                             context->model_->layout()));
   // Buckets may change between runs; names, shapes, data and what the numbers depend on may not.
   std::string text = absl::StrCat("v1 ", context->train_.size(), " ", data.classes, " ",
                                   spec.training.global_batch, " ", spec.training.micro_batch, " ",

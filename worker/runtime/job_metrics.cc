@@ -28,9 +28,9 @@ struct WorkerGauges::Impl {
                          .Name("muster_worker_step_seconds")
                          .Help("Duration of a step")
                          .Register(registry)
-                         .Add({}, prometheus::Histogram::BucketBoundaries{
-                                      0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2,
-                                      5, 10, 30})),
+                         .Add({}, prometheus::Histogram::BucketBoundaries{0.001, 0.002, 0.005, 0.01,
+                                                                          0.02, 0.05, 0.1, 0.2, 0.5,
+                                                                          1, 2, 5, 10, 30})),
         wait_seconds(Counter(registry, "muster_worker_comm_wait_seconds_total",
                              "Time steps spent waiting for communication")) {}
 
@@ -115,8 +115,8 @@ bool JobMetrics::Writing(Rank rank) {
       JsonLinesWriter::Open(files_, JoinPath(directory, "metrics.jsonl"));
   Check(lines.status());
   if (!lines.ok()) return false;
-  absl::StatusOr<TensorBoardWriter> board = TensorBoardWriter::Create(
-      files_, directory, options_.host, options_.instance, absl::Now());
+  absl::StatusOr<TensorBoardWriter> board =
+      TensorBoardWriter::Create(files_, directory, options_.host, options_.instance, absl::Now());
   Check(board.status());
   if (!board.ok()) return false;
   lines_ = *std::move(lines);

@@ -1,5 +1,5 @@
-// Where a job's measurements go: rank 0 writes TensorBoard and JSON-lines files, every worker updates
-// its Prometheus gauges. Failing to write is logged once and never stops training.
+// Where a job's measurements go: rank 0 writes TensorBoard and JSON-lines files, every worker
+// updates its Prometheus gauges. Failing to write is logged once and never stops training.
 //
 // Thread-compatible: the training thread's.
 #ifndef MUSTER_WORKER_RUNTIME_JOB_METRICS_H_
@@ -37,8 +37,8 @@ struct JobMetricsOptions {
   std::string directory;  // empty: no files; they go to directory/<job>/
   JobId job;
   std::string host;
-  std::string instance;             // tells apart files of workers of one host
-  WorkerGauges* gauges = nullptr;   // may be null
+  std::string instance;            // tells apart files of workers of one host
+  WorkerGauges* gauges = nullptr;  // may be null
 };
 
 class JobMetrics {
@@ -47,12 +47,13 @@ class JobMetrics {
 
   void Record(const StepMetrics& metrics, Rank rank);
   void Record(const EvaluationMetrics& metrics, Rank rank);
-  // A step that was applied without being measured here (rolled forward): written before the next one.
+  // A step that was applied without being measured here (rolled forward): written before the next
+  // one.
   void Remember(const StepMetrics& metrics);
 
  private:
-  // Steps whose rank 0 may have died before it wrote them. The next rank 0 writes them, perhaps again:
-  // of the records of a step the last one counts.
+  // Steps whose rank 0 may have died before it wrote them. The next rank 0 writes them, perhaps
+  // again: of the records of a step the last one counts.
   static constexpr size_t kRemembered = 2;
 
   // Opens the files when this worker first has rank 0. False if there are none.

@@ -138,7 +138,8 @@ void JobRunner::ConnectMesh(const View& view) {
 }
 
 void JobRunner::RunSteps(const View& view, Step first_step) {
-  Add({.mesh_epoch = view.epoch, .run = [this, view, first_step] { DoRunSteps(view, first_step); }});
+  Add({.mesh_epoch = view.epoch,
+       .run = [this, view, first_step] { DoRunSteps(view, first_step); }});
 }
 
 void JobRunner::DoFinalWork(Epoch epoch, const StateTag& tag) {
@@ -298,9 +299,8 @@ bool JobRunner::Prepare(const JobId& job) {
 }
 
 void JobRunner::OfferCheckpoint() {
-  absl::StatusOr<FoundCheckpoint> found =
-      FindNewestCheckpoint(files_, context_->spec().checkpoints.directory, context_->layout(),
-                           context_->fingerprint());
+  absl::StatusOr<FoundCheckpoint> found = FindNewestCheckpoint(
+      files_, context_->spec().checkpoints.directory, context_->layout(), context_->fingerprint());
   if (absl::IsNotFound(found.status())) {
     logger_.Info("no_checkpoint", "nothing to resume from; starting at step 0",
                  {{"detail", found.status().message()}});
@@ -330,21 +330,18 @@ absl::Status JobRunner::MakeFresh(const worker::StartFresh& order) {
                      ": belongs to another job (model, data, batch, seed or optimizer differ)"));
   }
   if (saved.step != order.tag.step) {
-    return absl::FailedPreconditionError(absl::StrCat(order.fresh.checkpoint, ": holds step ",
-                                                      saved.step, ", expected step ",
-                                                      order.tag.step));
+    return absl::FailedPreconditionError(absl::StrCat(
+        order.fresh.checkpoint, ": holds step ", saved.step, ", expected step ", order.tag.step));
   }
   return replica_->Fill(
       [&](absl::Span<float> parameters,
           absl::Span<const absl::Span<float>> slots) -> absl::StatusOr<ReplicaCounters> {
-        MUSTER_RETURN_IF_ERROR(
-            LoadParameters(files_, checkpoint, context_->layout(), parameters));
+        MUSTER_RETURN_IF_ERROR(LoadParameters(files_, checkpoint, context_->layout(), parameters));
         std::vector<OptimizerSlotDestination> destinations;
         for (size_t i = 0; i < slots.size(); ++i) {
           destinations.push_back({context_->rule().slot_names()[i], slots[i]});
         }
-        MUSTER_RETURN_IF_ERROR(
-            LoadOptimizer(files_, checkpoint, context_->layout(), destinations));
+        MUSTER_RETURN_IF_ERROR(LoadOptimizer(files_, checkpoint, context_->layout(), destinations));
         return ReplicaCounters{.tag = order.tag,
                                .update_count = saved.update_count,
                                .nonfinite_in_row = saved.nonfinite_in_row,
@@ -385,8 +382,8 @@ void JobRunner::DoConnect(const View& view) {
     communicator_epoch_ = view.epoch;
   }
   view_ = view;
-  // StopMesh may have come before the communicator was there to be aborted; its order to close the mesh
-  // is queued behind this one.
+  // StopMesh may have come before the communicator was there to be aborted; its order to close the
+  // mesh is queued behind this one.
   if (view.epoch < stopped_below()) return;
   {
     absl::MutexLock lock(&mutex_);

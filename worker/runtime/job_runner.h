@@ -1,8 +1,9 @@
 // The job's thread of a worker: carries out, one after the other, what the core orders for the job.
 //
-// Orders come from the executor thread (worker.h) and return at once; each ends with an event to the
-// core, as worker/core/events.h says. Quiesce cuts short what belongs to older epochs: it aborts the mesh and
-// skips queued orders that would communicate, but lets applies and roll-forwards come to their end.
+// Orders come from the executor thread (worker.h) and return at once; each ends with an event to
+// the core, as worker/core/events.h says. Quiesce cuts short what belongs to older epochs: it
+// aborts the mesh and skips queued orders that would communicate, but lets applies and
+// roll-forwards come to their end.
 #ifndef MUSTER_WORKER_RUNTIME_JOB_RUNNER_H_
 #define MUSTER_WORKER_RUNTIME_JOB_RUNNER_H_
 
@@ -39,7 +40,8 @@ namespace muster {
 class CorePort {
  public:
   virtual ~CorePort() = default;
-  // Handles the event; ContributeCommit and ApplyStep come back, other actions are carried out later.
+  // Handles the event; ContributeCommit and ApplyStep come back, other actions are carried out
+  // later.
   struct Doors {
     std::optional<worker::ContributeCommit> contribute;
     std::optional<worker::ApplyStep> apply;
@@ -49,8 +51,8 @@ class CorePort {
 
 struct JobRunnerOptions {
   std::string host;
-  std::string run_directory;         // for metrics files; empty: none
-  WorkerGauges* gauges = nullptr;    // may be null
+  std::string run_directory;       // for metrics files; empty: none
+  WorkerGauges* gauges = nullptr;  // may be null
   absl::Duration connect_timeout = absl::Seconds(10);
   absl::Duration final_checkpoint_timeout = absl::Seconds(60);
 };

@@ -19,14 +19,14 @@ constexpr absl::Duration kStopPoll = absl::Milliseconds(50);
 // Stands between the step loop and the core during one view.
 class JobRunner::Control : public TrainingControl {
  public:
-  Control(JobRunner& runner, const View& view, Rank rank, std::shared_ptr<Checkpointer> checkpointer)
+  Control(JobRunner& runner, const View& view, Rank rank,
+          std::shared_ptr<Checkpointer> checkpointer)
       : runner_(runner), view_(view), rank_(rank), checkpointer_(std::move(checkpointer)) {}
 
   bool StopRequested() override { return view_.epoch < runner_.stopped_below(); }
 
   std::optional<bool> OnPrepared(Step step) override {
-    const CorePort::Doors doors =
-        runner_.core_.Dispatch(worker::StepPrepared{view_.epoch, step});
+    const CorePort::Doors doors = runner_.core_.Dispatch(worker::StepPrepared{view_.epoch, step});
     if (!doors.contribute.has_value()) return std::nullopt;
     return doors.contribute->pause;
   }
@@ -80,9 +80,9 @@ class JobRunner::Control : public TrainingControl {
     runner_.progress_.test_accuracy = metrics.test_accuracy;
     runner_.progress_.test_loss = metrics.test_loss;
     if (rank_ == 0) {
-      runner_.logger_.Info("evaluation", "evaluated on the test set",
-                           {{"test_loss", metrics.test_loss},
-                            {"test_accuracy", metrics.test_accuracy}});
+      runner_.logger_.Info(
+          "evaluation", "evaluated on the test set",
+          {{"test_loss", metrics.test_loss}, {"test_accuracy", metrics.test_accuracy}});
     }
     runner_.PublishProgress();
   }
@@ -120,10 +120,12 @@ void JobRunner::DoRunSteps(const View& view, Step first_step) {
   const TrainingOutcome outcome = trainer_->Run(view, *communicator, first_step, control);
   switch (outcome.kind) {
     case TrainingOutcome::Kind::kPaused:
-    case TrainingOutcome::Kind::kStopped: return;
+    case TrainingOutcome::Kind::kStopped:
+      return;
     case TrainingOutcome::Kind::kMeshFailed:
       return ReportMeshFailure(view.epoch, outcome.status, outcome.culprit);
-    case TrainingOutcome::Kind::kJobFailed: return Fail(outcome.status);
+    case TrainingOutcome::Kind::kJobFailed:
+      return Fail(outcome.status);
   }
 }
 

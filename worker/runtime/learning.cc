@@ -15,8 +15,8 @@ std::string Describe(const StateTag& tag) {
 
 }  // namespace
 
-Learning::Learning(uint64_t attempt, const std::string& source_address,
-                   const LearnRequest& request, Replica& replica, LearningObserver& observer)
+Learning::Learning(uint64_t attempt, const std::string& source_address, const LearnRequest& request,
+                   Replica& replica, LearningObserver& observer)
     : attempt_(attempt), replica_(replica), observer_(observer) {
   StateLearnerOptions options;
   options.source_address = source_address;
@@ -60,8 +60,7 @@ absl::Status Learning::OnHeader(const SnapshotHeader& header) {
   return absl::OkStatus();
 }
 
-absl::Status Learning::OnSnapshotChunk(int array, int64_t offset,
-                                       absl::Span<const float> values) {
+absl::Status Learning::OnSnapshotChunk(int array, int64_t offset, absl::Span<const float> values) {
   absl::MutexLock lock(&mutex_);
   std::copy(values.begin(), values.end(), arrays_[array].begin() + offset);
   return absl::OkStatus();
@@ -73,15 +72,15 @@ absl::Status Learning::OnSnapshotDone() {
     MUSTER_RETURN_IF_ERROR(replica_.Fill(
         [this](absl::Span<float> parameters, absl::Span<const absl::Span<float>> slots)
             ABSL_NO_THREAD_SAFETY_ANALYSIS -> absl::StatusOr<ReplicaCounters> {
-          std::copy(arrays_[0].begin(), arrays_[0].end(), parameters.begin());
-          for (size_t i = 0; i < slots.size(); ++i) {
-            std::copy(arrays_[i + 1].begin(), arrays_[i + 1].end(), slots[i].begin());
-          }
-          return ReplicaCounters{.tag = header_.tag,
-                                 .update_count = header_.update_count,
-                                 .nonfinite_in_row = header_.nonfinite_in_row,
-                                 .skipped_steps = header_.skipped_steps};
-        }));
+              std::copy(arrays_[0].begin(), arrays_[0].end(), parameters.begin());
+              for (size_t i = 0; i < slots.size(); ++i) {
+                std::copy(arrays_[i + 1].begin(), arrays_[i + 1].end(), slots[i].begin());
+              }
+              return ReplicaCounters{.tag = header_.tag,
+                                     .update_count = header_.update_count,
+                                     .nonfinite_in_row = header_.nonfinite_in_row,
+                                     .skipped_steps = header_.skipped_steps};
+            }));
     arrays_.clear();
     complete_ = true;
   }

@@ -1,5 +1,5 @@
-// A learner's half of state transfer: takes in a snapshot and later steps, and applies those that are
-// stable (protocol rule 10).
+// A learner's half of state transfer: takes in a snapshot and later steps, and applies those that
+// are stable (protocol rule 10).
 //
 // One object per attempt. Thread-safe: the transfer's thread feeds it, the job's thread ends it.
 #ifndef MUSTER_WORKER_RUNTIME_LEARNING_H_
@@ -66,7 +66,8 @@ class Learning : private StateSink {
 
   absl::Mutex mutex_;
   SnapshotHeader header_ ABSL_GUARDED_BY(mutex_);
-  std::vector<std::vector<float>> arrays_ ABSL_GUARDED_BY(mutex_);  // until the snapshot is complete
+  std::vector<std::vector<float>> arrays_
+      ABSL_GUARDED_BY(mutex_);  // until the snapshot is complete
   bool complete_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::deque<StepItem> buffered_ ABSL_GUARDED_BY(mutex_);

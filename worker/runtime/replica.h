@@ -1,8 +1,8 @@
 // One worker's full copy of a job's training state: parameters, optimizer slots, counters, and the
 // gradient of the step under way.
 //
-// The training thread alone writes. Others may take snapshots and open feeds at any time; Apply waits
-// for a copy under way, and a snapshot always shows a state between two steps.
+// The training thread alone writes. Others may take snapshots and open feeds at any time; Apply
+// waits for a copy under way, and a snapshot always shows a state between two steps.
 #ifndef MUSTER_WORKER_RUNTIME_REPLICA_H_
 #define MUSTER_WORKER_RUNTIME_REPLICA_H_
 
@@ -58,18 +58,20 @@ class Replica {
   // Sets initial weights, zero optimizer state.
   void Initialize(uint64_t seed, const StateTag& tag) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Lets `fill` write parameters and slots (spans of the layout's padded count), then sets counters.
-  absl::Status Fill(const std::function<absl::StatusOr<ReplicaCounters>(
-                        absl::Span<float> parameters, absl::Span<const absl::Span<float>> slots)>&
-                        fill) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Lets `fill` write parameters and slots (spans of the layout's padded count), then sets
+  // counters.
+  absl::Status Fill(
+      const std::function<absl::StatusOr<ReplicaCounters>(
+          absl::Span<float> parameters, absl::Span<const absl::Span<float>> slots)>& fill)
+      ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Changes only the tag: a fresh start names its branch and epoch.
   void Retag(const StateTag& tag) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Takes the state from step record.step - 1 to record.step with the reduced gradient in
   // `gradient` (gradients() on a member, a received one on a learner). A record that is not finite
-  // changes only counters. Everything follows from the record and the gradient: the same bits on every
-  // replica, whether the record was formed here or came with a decision to roll forward.
+  // changes only counters. Everything follows from the record and the gradient: the same bits on
+  // every replica, whether the record was formed here or came with a decision to roll forward.
   // Requires: record.step == counters().tag.step + 1.
   void Apply(const CommitRecord& record, absl::Span<const float> gradient)
       ABSL_LOCKS_EXCLUDED(mutex_);

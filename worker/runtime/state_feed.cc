@@ -135,8 +135,8 @@ absl::StatusOr<std::unique_ptr<StateFeed>> ReplicaStateSource::Open(const LearnR
   if (request.job != job_) return refuse(absl::StrCat("job is ", job_, ", not ", request.job));
   if (request.fleet_id != fleet_id_) return refuse("the learner belongs to another fleet");
   if (request.source != self_) {
-    return refuse(absl::StrCat("incarnation is ", self_.ToString(), ", not ",
-                               request.source.ToString()));
+    return refuse(
+        absl::StrCat("incarnation is ", self_.ToString(), ", not ", request.source.ToString()));
   }
   if (request.layout_fingerprint != replica_->layout().fingerprint()) {
     return refuse("the learner's model has another layout");

@@ -29,9 +29,15 @@ GradientExchangeOptions Trainer::ExchangeOptions() const {
   GradientExchangeOptions options;
   options.timeout = absl::Milliseconds(spec.timeout_ms);
   switch (spec.algorithm) {
-    case CommunicationSpec::Algorithm::kAutomatic: options.algorithm = Algorithm::kAuto; break;
-    case CommunicationSpec::Algorithm::kRing: options.algorithm = Algorithm::kRing; break;
-    case CommunicationSpec::Algorithm::kDirect: options.algorithm = Algorithm::kDirect; break;
+    case CommunicationSpec::Algorithm::kAutomatic:
+      options.algorithm = Algorithm::kAuto;
+      break;
+    case CommunicationSpec::Algorithm::kRing:
+      options.algorithm = Algorithm::kRing;
+      break;
+    case CommunicationSpec::Algorithm::kDirect:
+      options.algorithm = Algorithm::kDirect;
+      break;
   }
   return options;
 }
@@ -108,8 +114,7 @@ TrainingOutcome Trainer::Run(const View& view, Communicator& communicator, Step 
 }
 
 absl::StatusOr<Trainer::Computed> Trainer::ComputeGradients(const Communicator& communicator,
-                                                            Step step,
-                                                            GradientExchange& exchange) {
+                                                            Step step, GradientExchange& exchange) {
   const BatchPlan& plan = job_.plan();
   const int blocks = job_.layout().block_count();
   const absl::Span<float> gradients = replica_.gradients();
@@ -131,10 +136,9 @@ absl::StatusOr<Trainer::Computed> Trainer::ComputeGradients(const Communicator& 
       if (last) exchange.Start(step, block, gradients);
       return absl::OkStatus();
     };
-    MUSTER_ASSIGN_OR_RETURN(
-        const BatchResult result,
-        job_.model().ForwardBackward(replica_.parameters(), inputs_, labels_, gradients,
-                                     on_block_done));
+    MUSTER_ASSIGN_OR_RETURN(const BatchResult result,
+                            job_.model().ForwardBackward(replica_.parameters(), inputs_, labels_,
+                                                         gradients, on_block_done));
     sum.loss_sum += result.loss_sum;
     sum.correct += result.correct;
     sum.samples += result.samples;
@@ -182,10 +186,10 @@ absl::StatusOr<EvaluationMetrics> Trainer::Evaluate(const Communicator& communic
     sum.samples += result.samples;
   }
   MUSTER_ASSIGN_OR_RETURN(sum, exchange.SumEvaluation(step, sum));
-  return EvaluationMetrics{.step = step,
-                           .test_loss = sum.loss_sum / static_cast<double>(sum.samples),
-                           .test_accuracy = static_cast<double>(sum.correct) /
-                                            static_cast<double>(sum.samples)};
+  return EvaluationMetrics{
+      .step = step,
+      .test_loss = sum.loss_sum / static_cast<double>(sum.samples),
+      .test_accuracy = static_cast<double>(sum.correct) / static_cast<double>(sum.samples)};
 }
 
 }  // namespace muster

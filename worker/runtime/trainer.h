@@ -28,8 +28,8 @@ class TrainingControl {
   virtual ~TrainingControl() = default;
   // The loop should end before its next step: the view is being left.
   virtual bool StopRequested() = 0;
-  // The reduced gradient of `step` is in memory. Only if a value comes back may this member go into the
-  // small all-reduce; the value is its pause flag.
+  // The reduced gradient of `step` is in memory. Only if a value comes back may this member go into
+  // the small all-reduce; the value is its pause flag.
   virtual std::optional<bool> OnPrepared(Step step) = 0;
   // The record of a step is held. Only if it returns true may the step be applied.
   virtual bool OnRecord(const CommitRecord& record) = 0;
@@ -72,8 +72,8 @@ class Trainer {
     int64_t correct = 0;
     int64_t samples = 0;
   };
-  // Adds up this rank's micro-batches of the step and starts the reduction of each block as soon as its
-  // gradient is complete.
+  // Adds up this rank's micro-batches of the step and starts the reduction of each block as soon as
+  // its gradient is complete.
   absl::StatusOr<Computed> ComputeGradients(const Communicator& communicator, Step step,
                                             GradientExchange& exchange);
   absl::StatusOr<EvaluationMetrics> Evaluate(const Communicator& communicator,

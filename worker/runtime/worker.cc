@@ -88,8 +88,8 @@ class Daemon::Impl : private SessionObserver {
     session_options.coordinator_address = options_.coordinator_address;
     session_options.first_attach_timeout = options_.connect_timeout;
     MUSTER_ASSIGN_OR_RETURN(
-        session_, SessionClient::Start(std::move(session_options),
-                                       [this] { return host_->MakeHello(); }, *this));
+        session_, SessionClient::Start(
+                      std::move(session_options), [this] { return host_->MakeHello(); }, *this));
     executor_ = std::thread([this] {
       host_->Run([this](const worker::Action& action) {
         std::visit([this](const auto& order) { Obey(order); }, action);
@@ -133,7 +133,8 @@ class Daemon::Impl : private SessionObserver {
     if (const auto* welcome = std::get_if<Welcome>(&directive)) {
       runner_->SetIdentity(host_->self(), welcome->fleet_id);
       logger_.Info("joined", "joined the fleet",
-                   {{"fleet", welcome->fleet_id}, {"term", term},
+                   {{"fleet", welcome->fleet_id},
+                    {"term", term},
                     {"incarnation", host_->self().ToString()}});
     }
     host_->Dispatch(worker::DirectiveReceived{directive, term});
@@ -148,9 +149,9 @@ class Daemon::Impl : private SessionObserver {
   }
   void Obey(const worker::SendSuspicion& order) {
     if (order.suspicion.suspect) {
-      logger_.Warning("suspicion", "a link of the mesh broke",
-                      {{"suspect", order.suspicion.suspect.ToString()},
-                       {"reason", order.suspicion.reason}});
+      logger_.Warning(
+          "suspicion", "a link of the mesh broke",
+          {{"suspect", order.suspicion.suspect.ToString()}, {"reason", order.suspicion.reason}});
     } else {
       logger_.Debug("mesh_down", "the mesh of the view is down; nobody is suspected",
                     {{"reason", order.suspicion.reason}});

@@ -1,5 +1,5 @@
-// A worker daemon without its command line: session, core, job's thread, data-plane port and gRPC server,
-// wired together.
+// A worker daemon without its command line: session, core, job's thread, data-plane port and gRPC
+// server, wired together.
 //
 // Threads: the session's (directives), the executor (actions and timers), the job's (state, mesh,
 // training), the checkpointer's, a learner's, the servers'. The core's mutex is the only lock they
@@ -23,8 +23,8 @@ struct DaemonOptions {
   std::string name;                 // unique in the fleet
   std::string host;                 // host identity
   std::string coordinator_address;  // host:port
-  // Data plane: an address or interface to bind, a port (0: any), and what peers dial instead of the
-  // bound address (empty: the same).
+  // Data plane: an address or interface to bind, a port (0: any), and what peers dial instead of
+  // the bound address (empty: the same).
   std::string data_bind = "127.0.0.1";
   uint16_t data_port = 0;
   std::string advertise;

@@ -31,8 +31,7 @@ CommitWords EncodeCommit(const CommitContribution& contribution) {
   return words;
 }
 
-absl::StatusOr<CommitRecord> DecodeCommit(absl::Span<const int64_t> words, Step step,
-                                          Epoch epoch) {
+absl::StatusOr<CommitRecord> DecodeCommit(absl::Span<const int64_t> words, Step step, Epoch epoch) {
   if (words.size() != kCommitWords) {
     return absl::InternalError(absl::StrCat("commit of step ", step, ": expected ", kCommitWords,
                                             " words, got ", words.size()));
@@ -52,11 +51,10 @@ absl::StatusOr<CommitRecord> DecodeCommit(absl::Span<const int64_t> words, Step 
   record.correct = words[kCorrect];
   record.pause = words[kPause] > 0;
   record.finite = squared.finite() && words[kLossNonfinite] == 0;
-  record.loss_sum = words[kLossNonfinite] == 0 ? static_cast<double>(words[kLoss]) * kLossUnit
-                                               : std::nan("");
-  record.gradient_norm = squared.finite()
-                             ? std::sqrt(squared.Value()) / static_cast<double>(samples)
-                             : std::nan("");
+  record.loss_sum =
+      words[kLossNonfinite] == 0 ? static_cast<double>(words[kLoss]) * kLossUnit : std::nan("");
+  record.gradient_norm =
+      squared.finite() ? std::sqrt(squared.Value()) / static_cast<double>(samples) : std::nan("");
   return record;
 }
 

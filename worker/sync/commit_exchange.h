@@ -2,8 +2,8 @@
 // what the sum means.
 //
 // All words are int64 and are summed, so the record is exact: it does not depend on the order of
-// summation nor on how samples and gradient ranges are spread over ranks, and it is bit-identical on
-// every member. Pure; thread-safe.
+// summation nor on how samples and gradient ranges are spread over ranks, and it is bit-identical
+// on every member. Pure; thread-safe.
 #ifndef MUSTER_WORKER_SYNC_COMMIT_EXCHANGE_H_
 #define MUSTER_WORKER_SYNC_COMMIT_EXCHANGE_H_
 
@@ -20,7 +20,7 @@ namespace muster {
 
 // One rank's part.
 struct CommitContribution {
-  double loss_sum = 0;          // over the rank's samples of the step
+  double loss_sum = 0;  // over the rank's samples of the step
   int64_t samples = 0;
   int64_t correct = 0;
   bool pause = false;           // someone asked for a pause, or this is the last step
@@ -34,8 +34,8 @@ using CommitWords = std::array<int64_t, kCommitWords>;
 
 CommitWords EncodeCommit(const CommitContribution& contribution);
 
-// The record of `step` from the summed words. Its gradient_norm is that of the mean gradient, before
-// clipping. INTERNAL if the words can't be such a sum.
+// The record of `step` from the summed words. Its gradient_norm is that of the mean gradient,
+// before clipping. INTERNAL if the words can't be such a sum.
 absl::StatusOr<CommitRecord> DecodeCommit(absl::Span<const int64_t> words, Step step, Epoch epoch);
 
 }  // namespace muster

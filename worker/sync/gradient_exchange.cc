@@ -25,8 +25,8 @@ void GradientExchange::Start(Step step, int block, absl::Span<float> gradients) 
     options.step = step;
     options.algorithm = options_.algorithm;
     float* const data = gradients.data() + bucket.offset;
-    works_.push_back(communicator_.AllReduce(data, data, bucket.count, DType::kF32, ReduceOp::kSum,
-                                             options));
+    works_.push_back(
+        communicator_.AllReduce(data, data, bucket.count, DType::kF32, ReduceOp::kSum, options));
   }
 }
 
@@ -41,7 +41,7 @@ absl::Status GradientExchange::Finish() {
 }
 
 absl::StatusOr<CommitRecord> GradientExchange::Commit(Step step, Epoch epoch,
-                                                       const CommitContribution& contribution) {
+                                                      const CommitContribution& contribution) {
   CommitWords words = EncodeCommit(contribution);
   CollectiveOptions options;
   options.timeout = options_.timeout;

@@ -1,5 +1,5 @@
-// Replicated data parallelism: every rank holds all parameters; the gradients of a step are summed by
-// all-reduce, bucket by bucket, while backward still runs.
+// Replicated data parallelism: every rank holds all parameters; the gradients of a step are summed
+// by all-reduce, bucket by bucket, while backward still runs.
 //
 // One object serves one view. Used by one thread, except that the communicator may be aborted from
 // any.
@@ -40,7 +40,7 @@ class GradientExchange {
 
   // The small all-reduce that commits the step.
   absl::StatusOr<CommitRecord> Commit(Step step, Epoch epoch,
-                                       const CommitContribution& contribution);
+                                      const CommitContribution& contribution);
 
   // Sums evaluation results over ranks: {loss_sum, correct, samples}.
   struct Evaluation {

@@ -53,8 +53,9 @@ class FakeFleet final : public v1::Fleet::Service {
       hellos_.push_back(request.hello());
       if (!refusal_.ok()) return refusal_;
     }
-    stream->Write(ToProto(1, Welcome{.fleet_id = "f", .heartbeat_ms = 10, .lease_ms = 100,
-                                     .orphan_timeout_ms = 1'000}));
+    stream->Write(ToProto(
+        1,
+        Welcome{.fleet_id = "f", .heartbeat_ms = 10, .lease_ms = 100, .orphan_timeout_ms = 1'000}));
     {
       absl::MutexLock lock(&mutex_);
       stream_ = stream;
@@ -192,10 +193,9 @@ SessionClientOptions Options(const std::string& address) {
   return options;
 }
 
-std::unique_ptr<SessionClient> StartClient(SessionClientOptions options, Recorder& recorder,
-                                           std::function<Hello()> hello = [] {
-                                             return SomeHello();
-                                           }) {
+std::unique_ptr<SessionClient> StartClient(
+    SessionClientOptions options, Recorder& recorder,
+    std::function<Hello()> hello = [] { return SomeHello(); }) {
   auto client = SessionClient::Start(std::move(options), std::move(hello), recorder);
   EXPECT_TRUE(client.ok()) << client.status();
   return client.ok() ? *std::move(client) : nullptr;
@@ -336,8 +336,8 @@ TEST(SessionClient, RejoinAttachesAsANewIncarnation) {
   };
   {
     absl::MutexLock lock(&made);
-    client = StartClient(Options(fleet.address()), recorder,
-                         [&] { return SomeHello(incarnation); });
+    client =
+        StartClient(Options(fleet.address()), recorder, [&] { return SomeHello(incarnation); });
   }
   recorder.Await("welcome");
   fleet.Say(ToProto(1, Evicted{.reason = "was silent"}));
@@ -431,8 +431,8 @@ TEST(SessionClient, ShutdownAtAnyMoment) {
 
 TEST(SessionClient, ABadAddressIsRefusedAtOnce) {
   Recorder recorder;
-  const auto client =
-      SessionClient::Start(Options("nowhere"), [] { return SomeHello(); }, recorder);
+  const auto client = SessionClient::Start(
+      Options("nowhere"), [] { return SomeHello(); }, recorder);
   EXPECT_EQ(client.status().code(), absl::StatusCode::kInvalidArgument);
 }
 

@@ -308,8 +308,8 @@ TEST(StateTransfer, LearnersAreLimited) {
   Collector sinks[3];
   std::vector<std::unique_ptr<StateLearner>> learners;
   for (int i = 0; i < 2; ++i) {
-    learners.push_back(std::make_unique<StateLearner>(
-        LearnerOptions(server->address(), 1, 10), sinks[i]));
+    learners.push_back(
+        std::make_unique<StateLearner>(LearnerOptions(server->address(), 1, 10), sinks[i]));
     ASSERT_TRUE(sinks[i].Await([&] { return sinks[i].complete; }));
   }
   learners.push_back(

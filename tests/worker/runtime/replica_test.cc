@@ -9,10 +9,10 @@ namespace muster {
 namespace {
 
 Layout SmallLayout() {
-  return Layout::Create({{.name = "w", .shape = {30, 7}, .initializer = Initializer::kNormal,
-                          .scale = 1},
-                         {.name = "b", .shape = {30}, .decay = false}},
-                        128)
+  return Layout::Create(
+             {{.name = "w", .shape = {30, 7}, .initializer = Initializer::kNormal, .scale = 1},
+              {.name = "b", .shape = {30}, .decay = false}},
+             128)
       .value();
 }
 
@@ -94,15 +94,16 @@ TEST_F(ReplicaTest, SnapshotAndLaterStepsMakeTheSameState) {
   for (size_t i = 0; i < followers.size(); ++i) {
     replica_.StopListening(followers[i].get());
     Replica copy(layout_, *rule_, rate_, 1.0);
-    ASSERT_TRUE(copy.Fill([&](absl::Span<float> parameters,
-                              absl::Span<const absl::Span<float>> slots) {
-                      const auto& arrays = snapshots[i]->arrays;
-                      std::copy(arrays[0].begin(), arrays[0].end(), parameters.begin());
-                      for (size_t s = 0; s < slots.size(); ++s) {
-                        std::copy(arrays[s + 1].begin(), arrays[s + 1].end(), slots[s].begin());
-                      }
-                      return snapshots[i]->counters;
-                    }).ok());
+    ASSERT_TRUE(
+        copy.Fill([&](absl::Span<float> parameters, absl::Span<const absl::Span<float>> slots) {
+              const auto& arrays = snapshots[i]->arrays;
+              std::copy(arrays[0].begin(), arrays[0].end(), parameters.begin());
+              for (size_t s = 0; s < slots.size(); ++s) {
+                std::copy(arrays[s + 1].begin(), arrays[s + 1].end(), slots[s].begin());
+              }
+              return snapshots[i]->counters;
+            })
+            .ok());
     for (const auto& [record, gradient] : followers[i]->steps) copy.Apply(record, *gradient);
     EXPECT_EQ(copy.Snapshot()->arrays, expected->arrays) << "snapshot " << i;
     EXPECT_EQ(copy.counters().tag, expected->counters.tag);

@@ -33,8 +33,7 @@ inline void WriteIdxPair(FileSystem& files, const std::string& images_path,
       for (int x = 0; x < 8; ++x) {
         const int quarter = (y / 4) * 2 + x / 4;
         const int base = quarter == label ? 110 : 60;
-        images.push_back(
-            static_cast<char>(base + random.Below(i * 100 + 1 + y * 8 + x, 90)));
+        images.push_back(static_cast<char>(base + random.Below(i * 100 + 1 + y * 8 + x, 90)));
       }
     }
   }

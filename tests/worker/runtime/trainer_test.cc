@@ -184,8 +184,8 @@ TEST_F(TrainerTest, GoesOnWithAnotherNumberOfWorkers) {
   }
 }
 
-// One rank is refused at the second door; the others hold the record. Rolling forward from the gradient
-// still in memory gives the bits they have.
+// One rank is refused at the second door; the others hold the record. Rolling forward from the
+// gradient still in memory gives the bits they have.
 TEST_F(TrainerTest, RollForwardGivesTheSameBits) {
   auto rigs = MakeRigs(3);
   rigs[2]->control.refuse_record = 9;
@@ -219,8 +219,7 @@ TEST_F(TrainerTest, NonfiniteLossSkipsTheUpdateOnAllRanksAndThenEndsTheJob) {
   Train(rigs, 1, 1);
   for (const auto& rig : rigs) {
     EXPECT_EQ(rig->outcome.kind, TrainingOutcome::Kind::kJobFailed);
-    EXPECT_THAT(std::string(rig->outcome.status.message()),
-                testing::HasSubstr("3 steps in a row"));
+    EXPECT_THAT(std::string(rig->outcome.status.message()), testing::HasSubstr("3 steps in a row"));
     EXPECT_EQ(rig->replica->counters().nonfinite_in_row, 3);
     EXPECT_EQ(Hash(*rig), Hash(*rigs[0]));
   }
