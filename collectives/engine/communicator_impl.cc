@@ -46,7 +46,7 @@ CommunicatorImpl::CommunicatorImpl(std::unique_ptr<Transport> transport,
 CommunicatorImpl::~CommunicatorImpl() {
   Shut(absl::CancelledError("the communicator is closed"), std::nullopt, /*goodbye=*/true);
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     stopping_ = true;
   }
   transport_->WakeWatcher();
@@ -99,7 +99,7 @@ std::shared_ptr<Operation> CommunicatorImpl::Issue(Call call, const CollectiveOp
   bool wake_driver = false;
   bool wake_background = false;
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     if (failure_.has_value()) {
       operation->status = failure_->status;
       operation->culprit = failure_->culprit;
@@ -137,11 +137,11 @@ absl::Status CommunicatorImpl::Wait(Operation& operation) {
   };
   while (!operation.done) {
     {
-      absl::MutexLock lock(&mu_);
+      MutexLock lock(&mu_);
       if (driven_) {
         ++waiting_;
         ++waiting_hint_;
-        mu_.Await(absl::Condition(&may_go_on));
+        mu_.Await(Condition(&may_go_on));
         --waiting_;
         --waiting_hint_;
       }
@@ -162,7 +162,7 @@ bool CommunicatorImpl::StartQueued() {
   while (has_queued_ && engine_.HasRoom()) {
     std::shared_ptr<Operation> next;
     {
-      absl::MutexLock lock(&mu_);
+      MutexLock lock(&mu_);
       if (queued_.empty() || failure_.has_value()) return !failure_.has_value();
       next = std::move(queued_.front());
       queued_.pop_front();
@@ -170,7 +170,7 @@ bool CommunicatorImpl::StartQueued() {
     }
     const absl::Status status = engine_.Start(std::move(next));
     if (!status.ok()) {
-      absl::MutexLock lock(&mu_);
+      MutexLock lock(&mu_);
       Record(status, std::nullopt);
       return false;
     }
@@ -188,7 +188,7 @@ void CommunicatorImpl::Drive(const Operation* own) {
     status = engine_.Progress(only_look ? absl::InfinitePast() : absl::InfiniteFuture(),
                               awaited ? spin_ : absl::ZeroDuration(), &finished_);
     if (!finished_.empty()) {
-      absl::MutexLock lock(&mu_);
+      MutexLock lock(&mu_);
       for (const auto& operation : finished_) {
         MUSTER_CHECK(!outstanding_.empty() && outstanding_.front() == operation);
         outstanding_.pop_front();
@@ -201,7 +201,7 @@ void CommunicatorImpl::Drive(const Operation* own) {
   bool first = false;
   std::optional<MeshFailure> failure;
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     if (!status.ok()) first = Record(status, CulpritOf(status));
     failure = failure_;
     if (!failure.has_value()) {
@@ -216,7 +216,7 @@ void CommunicatorImpl::Drive(const Operation* own) {
   }
   transport_->Close(failure->status, failure->culprit);
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     driven_ = false;
     FailOutstanding();
   }
@@ -245,14 +245,14 @@ void CommunicatorImpl::Shut(const absl::Status& reason, std::optional<Rank> culp
                             bool goodbye) {
   bool first = false;
   {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     first = Record(reason, culprit);
   }
   transport_->Close(goodbye ? absl::OkStatus() : reason, culprit);
   std::optional<MeshFailure> failure;
   {
-    absl::MutexLock lock(&mu_);
-    mu_.Await(absl::Condition(this, &CommunicatorImpl::NoDriver));
+    MutexLock lock(&mu_);
+    mu_.Await(Condition(this, &CommunicatorImpl::NoDriver));
     FailOutstanding();
     failure = failure_;
   }
@@ -261,7 +261,7 @@ void CommunicatorImpl::Shut(const absl::Status& reason, std::optional<Rank> culp
 }
 
 std::optional<MeshFailure> CommunicatorImpl::failure() const {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   return failure_;
 }
 
@@ -271,22 +271,22 @@ void CommunicatorImpl::Background() {
   };
   while (true) {
     {
-      absl::MutexLock lock(&mu_);
+      MutexLock lock(&mu_);
       if (failure_.has_value()) {
-        mu_.Await(absl::Condition(&stopping_));
+        mu_.Await(Condition(&stopping_));
       }
       if (stopping_) return;
     }
     bool wanted = false;
     {
-      absl::MutexLock lock(&mu_);
+      MutexLock lock(&mu_);
       wanted = !driven_ && !outstanding_.empty() && waiting_ == 0;
     }
     if (!wanted) transport_->Watch(absl::Now() + kIdleLook);
     {
-      absl::MutexLock lock(&mu_);
+      MutexLock lock(&mu_);
       // While another drives, that one serves whatever the watch has seen.
-      if (driven_) mu_.AwaitWithTimeout(absl::Condition(&may_go_on), kIdleLook);
+      if (driven_) mu_.AwaitWithTimeout(Condition(&may_go_on), kIdleLook);
       if (driven_ || stopping_ || failure_.has_value() || waiting_ > 0) continue;
       driven_ = true;
     }

@@ -16,7 +16,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/synchronization/mutex.h"
+#include "base/mutex.h"
 #include "collectives/engine/call.h"
 #include "collectives/engine/communicator.h"
 #include "collectives/engine/engine.h"
@@ -77,7 +77,7 @@ class CommunicatorImpl {
   Engine engine_;                                       // of the driver
   std::vector<std::shared_ptr<Operation>> finished_;    // of the driver
 
-  mutable absl::Mutex mu_;
+  mutable Mutex mu_;
   bool driven_ ABSL_GUARDED_BY(mu_) = false;            // the driver role is taken
   int waiting_ ABSL_GUARDED_BY(mu_) = 0;                // threads in Wait() that do not drive
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;

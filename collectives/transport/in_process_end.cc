@@ -11,7 +11,7 @@ InProcessEnd::InProcessEnd(int world_size, const TransportLimits& limits)
     : limits_(limits), inboxes_(static_cast<size_t>(world_size)) {}
 
 bool InProcessEnd::TakeOffer(Rank from, const Offer& offer) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   if (closed_) return false;
   Inbox& inbox = inboxes_[from];
   const bool inserted = inbox.offers.emplace(offer.tag, offer).second;
@@ -25,28 +25,28 @@ bool InProcessEnd::TakeOffer(Rank from, const Offer& offer) {
 }
 
 void InProcessEnd::SendCompleted(uint64_t token) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   completed_.push_back(token);
   has_completed_ = true;
 }
 
 void InProcessEnd::Withdraw(Rank from) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   Inbox& inbox = inboxes_[from];
   inbox.offers.clear();
   ready_ -= static_cast<int>(inbox.ready.size());
   inbox.ready.clear();
-  mu_.Await(absl::Condition(&inbox, &Inbox::Idle));
+  mu_.Await(Condition(&inbox, &Inbox::Idle));
 }
 
 void InProcessEnd::Departed(Rank from) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   inboxes_[from].departed = true;
   any_departed_ = true;
 }
 
 void InProcessEnd::Await(Rank from, const PendingReceive& receive) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   Inbox& inbox = inboxes_[from];
   const bool inserted = inbox.awaited.emplace(receive.tag, receive).second;
   MUSTER_CHECK(inserted) << "tag " << receive.tag << " is awaited already";
@@ -59,13 +59,13 @@ void InProcessEnd::Await(Rank from, const PendingReceive& receive) {
 }
 
 void InProcessEnd::Expect(Rank from, int delta) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   inboxes_[from].due += delta;
 }
 
 std::optional<ClaimedMessage> InProcessEnd::Claim() {
   if (ready_ == 0) return std::nullopt;
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   for (size_t i = 0; i < inboxes_.size(); ++i) {
     next_ = (next_ + 1) % inboxes_.size();  // Round robin: no peer starves another.
     Inbox& inbox = inboxes_[next_];
@@ -88,7 +88,7 @@ std::optional<ClaimedMessage> InProcessEnd::Claim() {
 }
 
 void InProcessEnd::Settle(const ClaimedMessage& message) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   Inbox& inbox = inboxes_[message.from];
   inbox.claimed = false;
   if (!message.receive.standing) --inbox.due;
@@ -96,7 +96,7 @@ void InProcessEnd::Settle(const ClaimedMessage& message) {
 
 void InProcessEnd::TakeCompleted(std::vector<uint64_t>* completed) {
   if (!has_completed_) return;
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   completed->insert(completed->end(), completed_.begin(), completed_.end());
   completed_.clear();
   has_completed_ = false;
@@ -104,7 +104,7 @@ void InProcessEnd::TakeCompleted(std::vector<uint64_t>* completed) {
 
 std::optional<Rank> InProcessEnd::DepartedDebtor() {
   if (!any_departed_) return std::nullopt;
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   for (size_t r = 0; r < inboxes_.size(); ++r) {
     if (inboxes_[r].departed && inboxes_[r].due > 0) return static_cast<Rank>(r);
   }
@@ -121,12 +121,12 @@ bool InProcessEnd::HasWorkLocked() const {
 }
 
 void InProcessEnd::WaitForWork(absl::Time deadline) {
-  absl::MutexLock lock(&mu_);
-  mu_.AwaitWithDeadline(absl::Condition(this, &InProcessEnd::HasWorkLocked), deadline);
+  MutexLock lock(&mu_);
+  mu_.AwaitWithDeadline(Condition(this, &InProcessEnd::HasWorkLocked), deadline);
 }
 
 void InProcessEnd::Fail(absl::Status status, std::optional<Rank> culprit) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   if (!failure_.has_value()) {
     failure_ = MeshFailure{WithCulprit(std::move(status), culprit), culprit};
     failed_ = true;
@@ -134,28 +134,28 @@ void InProcessEnd::Fail(absl::Status status, std::optional<Rank> culprit) {
 }
 
 std::optional<MeshFailure> InProcessEnd::failure() const {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   return failure_;
 }
 
 void InProcessEnd::Wake() {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   woken_ = true;
 }
 
 void InProcessEnd::WakeWatcher() {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   watcher_woken_ = true;
 }
 
 void InProcessEnd::Watch(absl::Time deadline) {
-  absl::MutexLock lock(&mu_);
-  mu_.AwaitWithDeadline(absl::Condition(this, &InProcessEnd::HasNews), deadline);
+  MutexLock lock(&mu_);
+  mu_.AwaitWithDeadline(Condition(this, &InProcessEnd::HasNews), deadline);
   watcher_woken_ = false;
 }
 
 std::vector<Rank> InProcessEnd::CloseInbox() {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   closed_ = true;
   std::vector<Rank> unserved;
   for (size_t r = 0; r < inboxes_.size(); ++r) {

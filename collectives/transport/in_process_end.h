@@ -13,7 +13,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
-#include "absl/synchronization/mutex.h"
+#include "base/mutex.h"
 #include "collectives/transport/receive_table.h"
 #include "collectives/transport/transport.h"
 
@@ -84,7 +84,7 @@ class InProcessEnd {
   bool HasNews() const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_) { return failed_ || watcher_woken_; }
 
   const TransportLimits limits_;
-  mutable absl::Mutex mu_;
+  mutable Mutex mu_;
   std::vector<Inbox> inboxes_ ABSL_GUARDED_BY(mu_);  // by sender
   size_t next_ ABSL_GUARDED_BY(mu_) = 0;
   std::vector<uint64_t> completed_ ABSL_GUARDED_BY(mu_);

@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/mutex.h"
 #include "collectives/transport/culprit.h"
 #include "collectives/transport/in_process_end.h"
 #include "collectives/transport/receive_table.h"
@@ -31,7 +32,7 @@ class InProcessTransport : public Transport {
   void PostSend(Rank peer, uint64_t tag, absl::Span<const std::byte> bytes,
                 uint64_t token) override {
     MUSTER_CHECK_LE(static_cast<int64_t>(bytes.size()), kMaxMessageBytes);
-    absl::MutexLock lock(&drive_mu_);
+    MutexLock lock(&drive_mu_);
     if (end_.failed()) return;
     if (!Peer(peer).TakeOffer(rank_, {tag, bytes, token})) {
       end_.Fail(Gone(peer, "it left before something was sent to it"), peer);
@@ -75,7 +76,7 @@ class InProcessTransport : public Transport {
     const size_t before = completed->size();
     absl::Time spin_until = absl::InfinitePast();
     for (bool first = true;; first = false) {
-      absl::MutexLock lock(&drive_mu_);
+      MutexLock lock(&drive_mu_);
       if (end_.failed()) return end_.failure()->status;
       Move(completed);
       if (end_.failed()) return end_.failure()->status;
@@ -97,7 +98,7 @@ class InProcessTransport : public Transport {
 
   void Close(const absl::Status& reason, std::optional<Rank> culprit) override {
     end_.Fail(reason.ok() ? absl::CancelledError("the transport is closed") : reason, culprit);
-    absl::MutexLock lock(&drive_mu_);  // Waits for the driver, who sees the failure and leaves.
+    MutexLock lock(&drive_mu_);  // Waits for the driver, who sees the failure and leaves.
     if (std::exchange(closed_, true)) return;
     for (Rank r : end_.CloseInbox()) {
       if (reason.ok()) Peer(r).Fail(Gone(rank_, "it left before it took what was sent to it"), rank_);
@@ -132,7 +133,7 @@ class InProcessTransport : public Transport {
     Peer(peer);  // Checks the rank.
     receive.tag = tag;
     receive.token = token;
-    absl::MutexLock lock(&drive_mu_);
+    MutexLock lock(&drive_mu_);
     if (!end_.failed()) end_.Await(peer, receive);
   }
 
@@ -167,7 +168,7 @@ class InProcessTransport : public Transport {
   const Rank rank_;
   InProcessEnd& end_;
   // Held by the driver inside Post* and Poll, and by Close to wait the driver out.
-  absl::Mutex drive_mu_;
+  Mutex drive_mu_;
   bool closed_ ABSL_GUARDED_BY(drive_mu_) = false;
 };
 

@@ -84,7 +84,7 @@ absl::Status TcpMesh::Dead(Rank rank, absl::string_view how) const {
 }
 
 void TcpMesh::Fail(absl::Status status, std::optional<Rank> culprit) {
-  absl::MutexLock lock(&failure_mu_);
+  MutexLock lock(&failure_mu_);
   if (!failure_.has_value()) {
     if (!culprit.has_value()) culprit = CulpritOf(status);
     failure_ = MeshFailure{WithCulprit(std::move(status), culprit), culprit};
@@ -93,12 +93,12 @@ void TcpMesh::Fail(absl::Status status, std::optional<Rank> culprit) {
 }
 
 absl::Status TcpMesh::FailedStatus() const {
-  absl::MutexLock lock(&failure_mu_);
+  MutexLock lock(&failure_mu_);
   return failure_->status;
 }
 
 std::optional<MeshFailure> TcpMesh::failure() const {
-  absl::MutexLock lock(&failure_mu_);
+  MutexLock lock(&failure_mu_);
   return failure_;
 }
 
@@ -111,7 +111,7 @@ TcpMesh::Peer& TcpMesh::PeerAt(Rank rank) {
 void TcpMesh::PostSend(Rank rank, uint64_t tag, absl::Span<const std::byte> bytes,
                        uint64_t token) {
   MUSTER_CHECK_LE(static_cast<int64_t>(bytes.size()), kMaxMessageBytes);
-  absl::MutexLock lock(&drive_mu_);
+  MutexLock lock(&drive_mu_);
   if (failed_) return;
   Peer& peer = PeerAt(rank);
   size_t channel = 0;
@@ -123,7 +123,7 @@ void TcpMesh::Post(Rank rank, const PendingReceive& receive) {
   MUSTER_CHECK(receive.length >= 0 && receive.length <= kMaxMessageBytes &&
                receive.length % receive.element_bytes == 0)
       << receive.length;
-  absl::MutexLock lock(&drive_mu_);
+  MutexLock lock(&drive_mu_);
   if (failed_) return;
   const absl::StatusOr<bool> served = PeerAt(rank).receives->Post(receive);
   if (!served.ok()) {
@@ -155,7 +155,7 @@ void TcpMesh::PostStandingReceive(Rank peer, uint64_t tag, absl::Span<std::byte>
 }
 
 void TcpMesh::Expect(Rank peer, int delta) {
-  absl::MutexLock lock(&drive_mu_);
+  MutexLock lock(&drive_mu_);
   PeerAt(peer).receives->Expect(delta);
 }
 
@@ -284,7 +284,7 @@ absl::Status TcpMesh::Poll(absl::Time deadline, absl::Duration spin,
   const size_t before = completed->size();
   absl::Time spin_until = absl::InfinitePast();
   for (int round = 0;; ++round) {
-    absl::MutexLock lock(&drive_mu_);
+    MutexLock lock(&drive_mu_);
     if (failed_) return FailedStatus();
     bool more = false;
     absl::Status status = Progress(completed, &more);
@@ -329,7 +329,7 @@ void TcpMesh::Close(const absl::Status& reason, std::optional<Rank> culprit) {
   Fail(reason.ok() ? absl::CancelledError("the transport is closed") : reason, culprit);
   Wake();
   WakeWatcher();
-  absl::MutexLock lock(&drive_mu_);  // Waits for the driver, who sees failed_ and leaves.
+  MutexLock lock(&drive_mu_);  // Waits for the driver, who sees failed_ and leaves.
   if (closed_) return;
   closed_ = true;
   TcpControlFrame frame;

@@ -13,7 +13,7 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
+#include "base/mutex.h"
 #include "collectives/transport/receive_table.h"
 #include "collectives/transport/socket.h"
 #include "collectives/transport/tcp_connection.h"
@@ -97,7 +97,7 @@ class TcpMesh : public Transport {
   std::atomic<bool> wake_pending_{false};
 
   // Held by the driver inside Post* and Poll, and by Close to wait the driver out.
-  mutable absl::Mutex drive_mu_;
+  mutable Mutex drive_mu_;
   std::vector<Peer> peers_;  // by rank
   std::vector<std::pair<Peer*, TcpConnection*>> connections_;  // all data connections
   StagingBuffer staging_ ABSL_GUARDED_BY(drive_mu_);
@@ -105,7 +105,7 @@ class TcpMesh : public Transport {
   std::vector<uint64_t> served_at_post_ ABSL_GUARDED_BY(drive_mu_);
   bool closed_ ABSL_GUARDED_BY(drive_mu_) = false;
 
-  mutable absl::Mutex failure_mu_;
+  mutable Mutex failure_mu_;
   std::optional<MeshFailure> failure_ ABSL_GUARDED_BY(failure_mu_);
 };
 

@@ -39,7 +39,7 @@ TcpMeshRendezvous::~TcpMeshRendezvous() {
 }
 
 absl::Status TcpMeshRendezvous::Begin(TcpMeshPlan plan, int notify_fd) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   if (plan_.has_value()) {
     return absl::FailedPreconditionError(
         absl::StrCat("cannot form the mesh of epoch ", plan.epoch, " while that of epoch ",
@@ -62,7 +62,7 @@ absl::Status TcpMeshRendezvous::Begin(TcpMeshPlan plan, int notify_fd) {
 }
 
 absl::StatusOr<std::vector<TcpArrival>> TcpMeshRendezvous::Take() {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   if (cancelled_) {
     return absl::CancelledError(absl::StrCat("epoch ", plan_->epoch, " was given up"));
   }
@@ -70,7 +70,7 @@ absl::StatusOr<std::vector<TcpArrival>> TcpMeshRendezvous::Take() {
 }
 
 void TcpMeshRendezvous::End() {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   MUSTER_CHECK(plan_.has_value());
   RaiseFloor(plan_->token_hash, plan_->epoch);
   plan_.reset();
@@ -81,7 +81,7 @@ void TcpMeshRendezvous::End() {
 }
 
 void TcpMeshRendezvous::CancelThrough(Epoch epoch) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   cancelled_through_ = std::max(cancelled_through_, epoch);
   if (plan_.has_value() && plan_->epoch <= epoch) {
     cancelled_ = true;
@@ -162,7 +162,7 @@ void TcpMeshRendezvous::Settle(UniqueFd fd, const TcpHello& hello) {
 }
 
 void TcpMeshRendezvous::Admit(UniqueFd fd, const TcpHello& hello) {
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   const bool ours = plan_.has_value() && !cancelled_ && plan_->token_hash == hello.token_hash &&
                     plan_->epoch == hello.epoch;
   if (ours || hello.epoch <= FloorOf(hello.token_hash)) {
@@ -186,7 +186,7 @@ bool TcpMeshRendezvous::Advance(Handshake& handshake) {
   if (hello.ok()) {
     Admit(std::move(handshake.fd), *hello);
   } else if (absl::IsFailedPrecondition(hello.status())) {
-    absl::MutexLock lock(&mu_);
+    MutexLock lock(&mu_);
     Answer(handshake.fd, TcpVerdict::kVersion,
            absl::StrCat("unknown ", hello.status().message(), " here"));
   }  // Else no peer of ours: not worth an answer.
@@ -217,7 +217,7 @@ absl::Time TcpMeshRendezvous::DropExpired(absl::Time now) {
   };
   handshakes_.erase(std::remove_if(handshakes_.begin(), handshakes_.end(), expired),
                     handshakes_.end());
-  absl::MutexLock lock(&mu_);
+  MutexLock lock(&mu_);
   parked_.erase(std::remove_if(parked_.begin(), parked_.end(), expired), parked_.end());
   return next;
 }

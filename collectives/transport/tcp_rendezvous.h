@@ -17,8 +17,8 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/mutex.h"
 #include "collectives/transport/socket.h"
 #include "collectives/transport/tcp_handshake.h"
 #include "collectives/transport/tcp_listener.h"
@@ -93,7 +93,7 @@ class TcpMeshRendezvous {
   std::vector<Handshake> handshakes_;  // of the thread only
   bool accept_failing_ = false;        // of the thread only: out of descriptors, try again later
 
-  absl::Mutex mu_;
+  Mutex mu_;
   std::optional<TcpMeshPlan> plan_ ABSL_GUARDED_BY(mu_);
   int notify_fd_ ABSL_GUARDED_BY(mu_) = -1;
   bool cancelled_ ABSL_GUARDED_BY(mu_) = false;

@@ -1,7 +1,7 @@
 // What goes wrong: mismatched calls, deadlines, aborts, departures, bad arguments.
 #include <atomic>
+#include <future>
 
-#include "absl/synchronization/notification.h"
 #include "tests/collectives/engine/communicator_fixture.h"
 
 namespace muster {
@@ -136,16 +136,16 @@ TEST_P(CommunicatorFailureTest, AbortWhileItsOwnThreadsWait) {
 
 TEST_P(CommunicatorFailureTest, ARankThatLeavesFailsThoseWhoNeedItAndNobodyElse) {
   TestFleet fleet = Make(2);
-  absl::Notification left;
+  std::promise<void> left;
   RunRanks(2, [&](Rank r) {
     std::vector<float> data(50000, 1.0f);
     ASSERT_TRUE(Sum(fleet, r, data).Wait().ok());
     if (r == 1) {
       fleet.ranks[1].reset();
-      left.Notify();
+      left.set_value();
       return;
     }
-    left.WaitForNotification();
+    left.get_future().wait();
     EXPECT_FALSE(fleet.ranks[0]->failure().has_value());
     Work work = Sum(fleet, 0, data);
     EXPECT_TRUE(absl::IsUnavailable(work.Wait())) << work.status();
@@ -155,17 +155,17 @@ TEST_P(CommunicatorFailureTest, ARankThatLeavesFailsThoseWhoNeedItAndNobodyElse)
 }
 
 TEST_P(CommunicatorFailureTest, AnIdleRankHearsOfAnAbort) {
-  absl::Notification heard;
+  std::promise<void> heard;
   CommunicatorOptions options;
   std::atomic<int> calls{0};
   options.on_failure = [&](const MeshFailure& failure) {
     EXPECT_TRUE(absl::IsUnavailable(failure.status)) << failure.status;
     EXPECT_EQ(failure.culprit, std::optional<Rank>(2));
-    if (++calls == 3) heard.Notify();
+    if (++calls == 3) heard.set_value();
   };
   TestFleet fleet = Make(3, options);
   fleet.ranks[0]->Abort(absl::UnavailableError("rank 2 is gone"), 2);
-  EXPECT_TRUE(heard.WaitForNotificationWithTimeout(absl::Seconds(20)));
+  EXPECT_EQ(heard.get_future().wait_for(std::chrono::seconds(20)), std::future_status::ready);
   fleet.ranks.clear();
   EXPECT_EQ(calls, 3);
 }

@@ -3,7 +3,6 @@
 #include <cstring>
 #include <numeric>
 
-#include "absl/synchronization/notification.h"
 #include "base/random.h"
 #include "collectives/transport/culprit.h"
 #include "tests/collectives/transport/mesh_fixture.h"
