@@ -11,14 +11,13 @@
 #include "base/file.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "base/version.h"
 #include "proto/rpc/address.h"
 #include "proto/rpc/grpc_log.h"
 #include "worker/runtime/worker.h"
 
 namespace muster {
 namespace {
-
-constexpr char kVersion[] = "0.1.0";
 
 std::string HostName() {
   char name[256] = {};
@@ -35,7 +34,7 @@ int Main(int argc, char** argv) {
   CLI::App app("Joins a Muster fleet and trains what its coordinator says.", "muster-worker");
   DaemonOptions options;
   options.host = HostName();
-  options.software_version = kVersion;
+  options.software_version = kSoftwareVersion;
   std::string listen_data = "127.0.0.1:0";
   std::string log_format = "auto", log_level = "info", ready_file;
   int64_t connect_timeout_ms = 30'000;
@@ -68,7 +67,7 @@ int Main(int argc, char** argv) {
       ->default_val(log_level);
   app.add_option("--ready-file", ready_file,
                  "Write the bound addresses here, as JSON, once the worker listens");
-  app.set_version_flag("--version", kVersion);
+  app.set_version_flag("--version", kSoftwareVersion);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

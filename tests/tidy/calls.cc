@@ -11,8 +11,9 @@ struct Ban {
   bool (*applies)(const std::string& path);
 };
 
-bool IsTestProgram(const std::string& path) { return absl::EndsWith(path, "_test.cc"); }
-bool IsLibrary(const std::string& path) { return !IsMain(path) && !IsUnder(path, "tests"); }
+bool IsLibrary(const std::string& path) {
+  return !IsMain(path) && !IsUnder(path, "tests") && !IsUnder(path, "bench");
+}
 bool OutsideMain(const std::string& path) { return !IsMain(path); }
 bool OutsideCheck(const std::string& path) { return IsLibrary(path) && path != "base/check.h"; }
 bool Everywhere(const std::string&) { return true; }
@@ -21,7 +22,7 @@ constexpr Ban kBans[] = {
     {"std::cout", "output goes through client/output or base/log.h", IsLibrary},
     {"std::cerr", "errors are returned or logged", IsLibrary},
     {"getenv(", "only *_main.cc reads the environment", OutsideMain},
-    {"setenv(", "the environment is not changed", Everywhere},
+    {"setenv(", "only *_main.cc changes the environment, for its children", OutsideMain},
     {"exit(", "only *_main.cc ends the process", IsLibrary},
     {"abort(", "use MUSTER_CHECK", OutsideCheck},
     {"rand(", "use base/random.h", Everywhere},
@@ -29,9 +30,6 @@ constexpr Ban kBans[] = {
     {"assert(", "use MUSTER_CHECK, which stays on in release builds", IsLibrary},
     {"strcpy(", "has no limit", Everywhere},
     {"sprintf(", "has no limit; use absl::StrFormat", Everywhere},
-    {"SleepFor(", "a test waits for what it needs, not for time to pass", IsTestProgram},
-    {"sleep_for(", "a test waits for what it needs, not for time to pass", IsTestProgram},
-    {"usleep(", "a test waits for what it needs, not for time to pass", IsTestProgram},
     {"#pragma once", "use include guards", Everywhere},
     {"using namespace std", "names are spelled out", Everywhere},
 };

@@ -82,7 +82,6 @@ TEST(TidyRulesTest, BannedCalls) {
   EXPECT_THAT(Calls("client/a.cc", "  Say(\"exit(1)\");  // exit(1)"), IsEmpty());
   EXPECT_THAT(Calls("worker/a.cc", "  const char* x = getenv(\"X\");"), SizeIs(1));
   EXPECT_THAT(Calls("tests/a_test.cc", "  int x = rand();"), SizeIs(1));
-  EXPECT_THAT(Calls("tests/a_test.cc", "  absl::SleepFor(x);"), SizeIs(1));
   EXPECT_THAT(Calls("tests/a_test.cc", "  int y = brand(1'000, 'x');"), IsEmpty());
   EXPECT_THAT(Calls("base/a.h", "#pragma once"), SizeIs(1));
 }
