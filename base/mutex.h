@@ -1,8 +1,8 @@
 // The mutex of code that the thread sanitizer is to check: Abseil's, except under that sanitizer.
 //
 // The packaged Abseil is built without the sanitizer, which therefore does not see its mutexes and
-// reports a race on all they guard. Under it these names stand for a mutex with the same contract, as far as it
-// is used, over a pthread mutex, which the sanitizer understands.
+// reports a race on all they guard. Under it these names stand for a mutex with the same contract,
+// as far as it is used, over a pthread mutex, which the sanitizer understands.
 #ifndef MUSTER_BASE_MUTEX_H_
 #define MUSTER_BASE_MUTEX_H_
 
@@ -61,7 +61,8 @@ class ABSL_LOCKABLE Mutex {
     ++waiters_;
     changed_.notify_all();  // Waiting gives up the lock, so others' conditions count again.
     while (!condition.Holds() && absl::Now() < deadline) {
-      changed_.wait_until(lock, absl::ToChronoTime(std::min(deadline, absl::Now() + absl::Seconds(1))));
+      changed_.wait_until(lock,
+                          absl::ToChronoTime(std::min(deadline, absl::Now() + absl::Seconds(1))));
     }
     --waiters_;
     lock.release();

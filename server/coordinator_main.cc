@@ -166,8 +166,7 @@ int Main(int argc, char** argv) {
   if (!level.ok()) return Usage(absl::StrCat("--log-level: ", level.status().message()));
 
   // gRPC's threads may log until the process ends, so the logger is never destroyed.
-  Logger& logger =
-      *new Logger({.process = "coordinator", .level = *level, .format = *format});
+  Logger& logger = *new Logger({.process = "coordinator", .level = *level, .format = *format});
   RouteGrpcLogTo(logger);
   absl::Notification signalled;
   SignalThread signals([&](int) { signalled.Notify(); });

@@ -1,8 +1,9 @@
 // bench-allreduce: how fast is an all-reduce, beside Open MPI and Gloo in the same run?
 //
-// For each number of ranks all implementations are started and kept; for each size they are measured by turns,
-// several rounds, and the median of the rounds counts. Columns as nccl-tests prints them: algbw = bytes / time,
-// busbw = algbw * 2 (n-1)/n. "bound" streams the bytes any all-reduce must send and sums nothing.
+// For each number of ranks all implementations are started and kept; for each size they are
+// measured by turns, several rounds, and the median of the rounds counts. Columns as nccl-tests
+// prints them: algbw = bytes / time, busbw = algbw * 2 (n-1)/n. "bound" streams the bytes any
+// all-reduce must send and sums nothing.
 #include <signal.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -112,12 +113,12 @@ std::vector<std::unique_ptr<Group>> StartGroups(const Settings& settings, int ra
                        const std::vector<std::string>& variants) {
     groups.push_back(std::make_unique<Group>(
         implementation, transport, variants,
-        std::vector<std::string>{self, "--serve", serve, "--ranks", n,
-                                 "--channels", std::to_string(settings.muster.channels),
-                                 "--socket-buffer", std::to_string(settings.muster.socket_buffer_bytes),
-                                 "--segment", std::to_string(settings.muster.segment_bytes),
-                                 "--direct-limit", std::to_string(settings.muster.direct_limit_bytes),
-                                 "--spin-us", std::to_string(settings.muster.spin_us)}));
+        std::vector<std::string>{self, "--serve", serve, "--ranks", n, "--channels",
+                                 std::to_string(settings.muster.channels), "--socket-buffer",
+                                 std::to_string(settings.muster.socket_buffer_bytes), "--segment",
+                                 std::to_string(settings.muster.segment_bytes), "--direct-limit",
+                                 std::to_string(settings.muster.direct_limit_bytes), "--spin-us",
+                                 std::to_string(settings.muster.spin_us)}));
   };
   own("muster", "in-process", "in-process", settings.algorithms);
   own("muster", "tcp", "tcp", settings.algorithms);
@@ -134,11 +135,13 @@ std::vector<std::unique_ptr<Group>> StartGroups(const Settings& settings, int ra
     if (peer == "openmpi") {
       groups.push_back(std::make_unique<Group>(
           peer, "tcp", std::vector<std::string>{"tuned"},
-          std::vector<std::string>{"mpirun", "--allow-run-as-root", "--oversubscribe", "--mca", "btl",
-                                   "tcp,self", "--mca", "pml", "ob1", "--mca", "btl_tcp_if_include",
-                                   "lo", "-x", "GLIBC_TUNABLES", "-n", n, program}));
+          std::vector<std::string>{"mpirun", "--allow-run-as-root", "--oversubscribe", "--mca",
+                                   "btl", "tcp,self", "--mca", "pml", "ob1", "--mca",
+                                   "btl_tcp_if_include", "lo", "-x", "GLIBC_TUNABLES", "-n", n,
+                                   program}));
     } else {
-      groups.push_back(std::make_unique<Group>(peer, "tcp", std::vector<std::string>{"ring", "bcube"},
+      groups.push_back(std::make_unique<Group>(peer, "tcp",
+                                               std::vector<std::string>{"ring", "bcube"},
                                                std::vector<std::string>{program, n}));
     }
   }
@@ -147,15 +150,16 @@ std::vector<std::unique_ptr<Group>> StartGroups(const Settings& settings, int ra
 
 int Run(const Settings& settings) {
   // Fresh pages are expensive on virtual machines; everybody keeps theirs.
-  setenv("GLIBC_TUNABLES", "glibc.malloc.mmap_threshold=1073741824:glibc.malloc.trim_threshold=8589934592", 1);
+  setenv("GLIBC_TUNABLES",
+         "glibc.malloc.mmap_threshold=1073741824:glibc.malloc.trim_threshold=8589934592", 1);
   signal(SIGPIPE, SIG_IGN);
   nlohmann::json rows = nlohmann::json::array();
   int64_t all_errors = 0;
   for (int ranks : settings.ranks) {
     std::vector<std::unique_ptr<Group>> groups = StartGroups(settings, ranks);
     std::printf("# %d ranks, f32 sum, median of %d rounds\n", ranks, settings.rounds);
-    std::printf("#%11s %12s %6s %-9s %-10s %-7s %11s %9s %9s %7s\n", "size(B)", "count", "type", "impl",
-                "transport", "algo", "time(us)", "algbw", "busbw", "#wrong");
+    std::printf("#%11s %12s %6s %-9s %-10s %-7s %11s %9s %9s %7s\n", "size(B)", "count", "type",
+                "impl", "transport", "algo", "time(us)", "algbw", "busbw", "#wrong");
     for (uint64_t bytes = settings.min_bytes; bytes <= settings.max_bytes; bytes *= 4) {
       struct Line {
         Group* group;
@@ -188,9 +192,10 @@ int Run(const Settings& settings) {
         const double busbw = algbw * 2 * (ranks - 1) / ranks;
         all_errors += line.errors;
         std::printf("%12llu %12llu %6s %-9s %-10s %-7s %11.1f %9.3f %9.3f %7lld\n",
-                    static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(count), "f32",
-                    line.group->implementation.c_str(), line.group->transport.c_str(),
-                    line.variant.c_str(), time_us, algbw, busbw, static_cast<long long>(line.errors));
+                    static_cast<unsigned long long>(bytes), static_cast<unsigned long long>(count),
+                    "f32", line.group->implementation.c_str(), line.group->transport.c_str(),
+                    line.variant.c_str(), time_us, algbw, busbw,
+                    static_cast<long long>(line.errors));
         rows.push_back({{"implementation", line.group->implementation},
                         {"transport", line.group->transport},
                         {"algorithm", line.variant},
@@ -217,12 +222,19 @@ int Run(const Settings& settings) {
 
 int Main(int argc, char** argv) {
   Settings settings;
-  CLI::App app("Measures all-reduce of f32 vectors, beside Open MPI and Gloo where they are installed.");
-  app.add_option("--ranks", settings.ranks, "Numbers of ranks, such as 2,4")->delimiter(',')->check(CLI::Range(2, 64));
-  app.add_option("--min", settings.min_bytes, "Smallest size, such as 1KiB")->transform(CLI::AsSizeValue(false));
-  app.add_option("--max", settings.max_bytes, "Largest size; sizes grow by 4")->transform(CLI::AsSizeValue(false));
-  app.add_option("--rounds", settings.rounds, "Rounds per size; the median counts")->check(CLI::Range(1, 1000));
-  app.add_option("--round-ms", settings.round_ms, "Time of a round, in ms")->check(CLI::Range(0.1, 60000.0));
+  CLI::App app(
+      "Measures all-reduce of f32 vectors, beside Open MPI and Gloo where they are installed.");
+  app.add_option("--ranks", settings.ranks, "Numbers of ranks, such as 2,4")
+      ->delimiter(',')
+      ->check(CLI::Range(2, 64));
+  app.add_option("--min", settings.min_bytes, "Smallest size, such as 1KiB")
+      ->transform(CLI::AsSizeValue(false));
+  app.add_option("--max", settings.max_bytes, "Largest size; sizes grow by 4")
+      ->transform(CLI::AsSizeValue(false));
+  app.add_option("--rounds", settings.rounds, "Rounds per size; the median counts")
+      ->check(CLI::Range(1, 1000));
+  app.add_option("--round-ms", settings.round_ms, "Time of a round, in ms")
+      ->check(CLI::Range(0.1, 60000.0));
   app.add_option("--peers", settings.peers, "Of openmpi, gloo; none for neither")
       ->delimiter(',')
       ->check(CLI::IsMember({"openmpi", "gloo", "none"}));
@@ -231,10 +243,14 @@ int Main(int argc, char** argv) {
       ->check(CLI::IsMember({"auto", "ring", "direct"}));
   app.add_option("--json", settings.json, "Writes an array of flat objects there");
   app.add_option("--channels", settings.muster.channels, "Muster: TCP connections per peer");
-  app.add_option("--socket-buffer", settings.muster.socket_buffer_bytes, "Muster: kernel buffers, 0 = auto");
-  app.add_option("--segment", settings.muster.segment_bytes, "Muster: bytes of a segment, 0 = default");
-  app.add_option("--direct-limit", settings.muster.direct_limit_bytes, "Muster: direct up to here, -1 = default");
-  app.add_option("--spin-us", settings.muster.spin_us, "Muster: spin before blocking, -1 = default");
+  app.add_option("--socket-buffer", settings.muster.socket_buffer_bytes,
+                 "Muster: kernel buffers, 0 = auto");
+  app.add_option("--segment", settings.muster.segment_bytes,
+                 "Muster: bytes of a segment, 0 = default");
+  app.add_option("--direct-limit", settings.muster.direct_limit_bytes,
+                 "Muster: direct up to here, -1 = default");
+  app.add_option("--spin-us", settings.muster.spin_us,
+                 "Muster: spin before blocking, -1 = default");
   app.add_option("--serve", settings.serve)->group("");
   try {
     app.parse(argc, argv);
@@ -247,7 +263,8 @@ int Main(int argc, char** argv) {
     return 2;
   }
   if (settings.serve == "tcp") return ServeMusterTcp(settings.ranks[0], settings.muster);
-  if (settings.serve == "in-process") return ServeMusterInProcess(settings.ranks[0], settings.muster);
+  if (settings.serve == "in-process")
+    return ServeMusterInProcess(settings.ranks[0], settings.muster);
   if (settings.serve == "bound") return ServeTcpBound(settings.ranks[0]);
   return Run(settings);
 }

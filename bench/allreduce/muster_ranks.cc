@@ -34,7 +34,8 @@ class MusterReducer : public AllReducer {
       : listener_(std::move(listener)) {
     CommunicatorOptions communicator;
     if (options.segment_bytes > 0) communicator.segment_bytes = options.segment_bytes;
-    if (options.direct_limit_bytes >= 0) communicator.direct_limit_bytes = options.direct_limit_bytes;
+    if (options.direct_limit_bytes >= 0)
+      communicator.direct_limit_bytes = options.direct_limit_bytes;
     if (options.spin_us >= 0) communicator.spin = absl::Microseconds(options.spin_us);
     communicator_ = OrDie(Communicator::Create(std::move(transport), communicator));
   }
@@ -44,10 +45,10 @@ class MusterReducer : public AllReducer {
     options.caller_waits = true;
     if (variant == "ring") options.algorithm = Algorithm::kRing;
     if (variant == "direct") options.algorithm = Algorithm::kDirect;
-    const absl::Status status =
-        communicator_
-            ->AllReduce(input, output, static_cast<int64_t>(count), DType::kF32, ReduceOp::kSum, options)
-            .Wait();
+    const absl::Status status = communicator_
+                                    ->AllReduce(input, output, static_cast<int64_t>(count),
+                                                DType::kF32, ReduceOp::kSum, options)
+                                    .Wait();
     if (status.ok()) return;
     std::fprintf(stderr, "bench-allreduce: %s\n", status.ToString().c_str());
     std::exit(1);
@@ -63,8 +64,7 @@ class BareStream : public AllReducer {
  public:
   BareStream(int rank, int ranks, Exchange& exchange) : ranks_(ranks) {
     const UniqueFd listening = OrDie(ListenOn(OrDie(ResolveBindHost("127.0.0.1", 0))));
-    const auto addresses =
-        exchange.AllToAll(rank, OrDie(LocalAddress(listening.get())).ToString());
+    const auto addresses = exchange.AllToAll(rank, OrDie(LocalAddress(listening.get())).ToString());
     right_ = OrDie(StartConnect(OrDie(ParseAddress(addresses[(rank + 1) % ranks]))));
     pollfd waiting = {listening.get(), POLLIN, 0};
     poll(&waiting, 1, 10000);
@@ -80,14 +80,16 @@ class BareStream : public AllReducer {
   void Run(const float* input, float* output, size_t count, const std::string&) override {
     // Twice around, (n-1)/n of the vector each time.
     for (int phase = 0; phase < 2; ++phase) {
-      const size_t total = count * sizeof(float) / static_cast<size_t>(ranks_) * static_cast<size_t>(ranks_ - 1);
+      const size_t total =
+          count * sizeof(float) / static_cast<size_t>(ranks_) * static_cast<size_t>(ranks_ - 1);
       size_t sent = 0, got = 0;
       const auto* from = reinterpret_cast<const char*>(input);
       auto* to = reinterpret_cast<char*>(output);
       while (sent < total || got < total) {
         bool moved = false;
         if (sent < total) {
-          const ssize_t n = send(right_.get(), from + sent, std::min<size_t>(total - sent, 512 << 10), MSG_NOSIGNAL);
+          const ssize_t n = send(right_.get(), from + sent,
+                                 std::min<size_t>(total - sent, 512 << 10), MSG_NOSIGNAL);
           if (n > 0) {
             sent += static_cast<size_t>(n);
             moved = true;

@@ -11,17 +11,18 @@ namespace muster::bench {
 struct MusterOptions {
   int channels = 1;
   int socket_buffer_bytes = 0;
-  int64_t segment_bytes = 0;       // 0: the default
+  int64_t segment_bytes = 0;        // 0: the default
   int64_t direct_limit_bytes = -1;  // negative: the default
-  int spin_us = -1;                // negative: the default
+  int spin_us = -1;                 // negative: the default
 };
 
 // Each serves (rank_group.h) until its input ends and returns the exit code.
 int ServeMusterTcp(int ranks, const MusterOptions& options);
 int ServeMusterInProcess(int ranks, const MusterOptions& options);
 
-// Not an all-reduce: every rank streams 2 (n-1)/n of the bytes, which is what any all-reduce must send,
-// to its right neighbour over one bare TCP connection while it receives as much from its left; no framing, no sum.
+// Not an all-reduce: every rank streams 2 (n-1)/n of the bytes, which is what any all-reduce must
+// send, to its right neighbour over one bare TCP connection while it receives as much from its
+// left; no framing, no sum.
 int ServeTcpBound(int ranks);
 
 }  // namespace muster::bench

@@ -4,9 +4,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <atomic>
-#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
@@ -36,7 +36,9 @@ std::vector<float>& Buffer(int which) {
   return buffers[which];
 }
 
-float InputOf(int rank, size_t i) { return static_cast<float>((i % 61) + 1) * static_cast<float>(rank + 1); }
+float InputOf(int rank, size_t i) {
+  return static_cast<float>((i % 61) + 1) * static_cast<float>(rank + 1);
+}
 
 }  // namespace
 
@@ -82,7 +84,8 @@ double TimeAllReduce(AllReducer& reducer, int rank, int ranks, size_t count, int
   const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
   if (reducer.Sums()) {
     for (size_t i = 0; i < count; ++i) {
-      const float expected = static_cast<float>((i % 61) + 1) * static_cast<float>(ranks * (ranks + 1) / 2);
+      const float expected =
+          static_cast<float>((i % 61) + 1) * static_cast<float>(ranks * (ranks + 1) / 2);
       if (output[i] != expected) ++*errors;
     }
   }
@@ -109,7 +112,8 @@ int ServeRanks(int ranks, bool processes, const AllReducerFactory& factory) {
         words >> command.count >> command.iterations >> variant;
         std::snprintf(command.variant, sizeof(command.variant), "%s", variant.c_str());
         for (int r = 1; r < ranks; ++r) {
-          if (write(pipes[r][1], &command, sizeof(command)) != sizeof(command)) Die("a rank is gone");
+          if (write(pipes[r][1], &command, sizeof(command)) != sizeof(command))
+            Die("a rank is gone");
         }
       } else if (read(pipes[rank][0], &command, sizeof(command)) != sizeof(command)) {
         return;

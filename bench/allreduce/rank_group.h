@@ -1,9 +1,10 @@
 // The ranks of one implementation under measurement: processes (or threads) that wait, asleep, for
 // commands and time all-reduces.
 //
-// Rank 0 reads commands, a line each, from standard input, "COUNT ITERATIONS VARIANT", and answers with "MICROSECONDS ERRORS":
-// mean time of one all-reduce of COUNT f32 values, and how many values of all ranks were wrong. An empty or ended
-// input ends the group. This is how bench-allreduce runs several implementations by turns in one run.
+// Rank 0 reads commands, a line each, from standard input, "COUNT ITERATIONS VARIANT", and answers
+// with "MICROSECONDS ERRORS": mean time of one all-reduce of COUNT f32 values, and how many values
+// of all ranks were wrong. An empty or ended input ends the group. This is how bench-allreduce runs
+// several implementations by turns in one run.
 #ifndef MUSTER_BENCH_ALLREDUCE_RANK_GROUP_H_
 #define MUSTER_BENCH_ALLREDUCE_RANK_GROUP_H_
 
@@ -41,7 +42,8 @@ class Exchange {
 
 using AllReducerFactory = std::function<std::unique_ptr<AllReducer>(int rank, Exchange& exchange)>;
 
-// Serves commands until the input ends; returns the exit code. With `processes` each rank is forked.
+// Serves commands until the input ends; returns the exit code. With `processes` each rank is
+// forked.
 int ServeRanks(int ranks, bool processes, const AllReducerFactory& factory);
 
 // Times one command as rank `rank` of `ranks`; used by ServeRanks and by implementations that bring

@@ -59,8 +59,8 @@ int main(int argc, char** argv) {
   }
   char folder[] = "/tmp/bench-gloo-XXXXXX";
   if (mkdtemp(folder) == nullptr) return 1;
-  const int code = muster::bench::ServeRanks(
-      ranks, /*processes=*/true, [&](int rank, muster::bench::Exchange&) {
+  const int code =
+      muster::bench::ServeRanks(ranks, /*processes=*/true, [&](int rank, muster::bench::Exchange&) {
         return std::make_unique<GlooReducer>(rank, ranks, folder);
       });
   const std::string remove = std::string("rm -rf ") + folder;

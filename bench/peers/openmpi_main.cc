@@ -1,6 +1,6 @@
-// bench-allreduce-openmpi: MPI_Allreduce as ranks that bench-allreduce commands (through mpirun, which
-// hands standard input to rank 0). The variant is ignored: Open MPI's tuned component chooses.
-// Only the C interface.
+// bench-allreduce-openmpi: MPI_Allreduce as ranks that bench-allreduce commands (through mpirun,
+// which hands standard input to rank 0). The variant is ignored: Open MPI's tuned component
+// chooses. Only the C interface.
 #define OMPI_SKIP_MPICXX 1
 #include <mpi.h>
 #include <unistd.h>

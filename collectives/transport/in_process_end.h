@@ -1,5 +1,5 @@
-// One rank's end of an in-process mesh: what its peers' threads may touch of it. The transport around
-// it (in_process_transport.cc) is driven by the rank's own thread.
+// One rank's end of an in-process mesh: what its peers' threads may touch of it. The transport
+// around it (in_process_transport.cc) is driven by the rank's own thread.
 //
 // A message is an offer: it stays in its sender's memory until the receiver has claimed and moved
 // it. Thread-safe. No end's lock is held while another's is taken.
@@ -56,7 +56,9 @@ class InProcessEnd {
   std::optional<Rank> DepartedDebtor() ABSL_LOCKS_EXCLUDED(mu_);
   bool TakeWoken() { return woken_.load() && woken_.exchange(false); }
   // There may be something for the driver. Cheap enough to spin on.
-  bool HasWork() const { return ready_ > 0 || has_completed_ || woken_ || failed_ || any_departed_; }
+  bool HasWork() const {
+    return ready_ > 0 || has_completed_ || woken_ || failed_ || any_departed_;
+  }
   void WaitForWork(absl::Time deadline) ABSL_LOCKS_EXCLUDED(mu_);
 
   // From any thread.

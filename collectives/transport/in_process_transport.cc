@@ -101,7 +101,8 @@ class InProcessTransport : public Transport {
     MutexLock lock(&drive_mu_);  // Waits for the driver, who sees the failure and leaves.
     if (std::exchange(closed_, true)) return;
     for (Rank r : end_.CloseInbox()) {
-      if (reason.ok()) Peer(r).Fail(Gone(rank_, "it left before it took what was sent to it"), rank_);
+      if (reason.ok())
+        Peer(r).Fail(Gone(rank_, "it left before it took what was sent to it"), rank_);
     }
     for (Rank r = 0; r < world_size(); ++r) {
       if (r == rank_) continue;

@@ -9,8 +9,8 @@
 namespace muster {
 
 absl::Status LengthMismatch(uint64_t tag, int64_t expected, int64_t got) {
-  return absl::InvalidArgumentError(absl::StrFormat(
-      "message %#x has %d bytes where %d were expected", tag, got, expected));
+  return absl::InvalidArgumentError(
+      absl::StrFormat("message %#x has %d bytes where %d were expected", tag, got, expected));
 }
 
 absl::Status ReceiveTable::Serve(const PendingReceive& receive, const Early& early) {
@@ -52,8 +52,7 @@ std::optional<PendingReceive> ReceiveTable::Take(uint64_t tag) {
 std::byte* ReceiveTable::Reserve(uint64_t tag, int64_t length) {
   // An empty message costs no bytes but an entry; count it as one header.
   if (length > limits_.eager_bytes || early_bytes_ + length > limits_.unexpected_bytes ||
-      early_.size() >= static_cast<size_t>(limits_.max_pending_per_peer) ||
-      early_.contains(tag)) {
+      early_.size() >= static_cast<size_t>(limits_.max_pending_per_peer) || early_.contains(tag)) {
     return nullptr;
   }
   Early& early = early_[tag];

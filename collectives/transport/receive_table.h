@@ -31,8 +31,8 @@ class ReceiveTable {
  public:
   explicit ReceiveTable(const TransportLimits& limits) : limits_(limits) {}
 
-  // True: the message had come already and has been delivered.  Otherwise it is awaited from now on.
-  // INVALID_ARGUMENT: it had come with another length.
+  // True: the message had come already and has been delivered.  Otherwise it is awaited from now
+  // on. INVALID_ARGUMENT: it had come with another length.
   absl::StatusOr<bool> Post(const PendingReceive& receive);
 
   // The receive posted for `tag`, taken out.
@@ -40,7 +40,8 @@ class ReceiveTable {
 
   // Room for an early message, or null when it must be held back. Deliver(tag) once it is complete.
   std::byte* Reserve(uint64_t tag, int64_t length);
-  // The early message is complete. True, with *token set, when its receive had been posted meanwhile and has been served.
+  // The early message is complete. True, with *token set, when its receive had been posted
+  // meanwhile and has been served.
   absl::StatusOr<bool> Deliver(uint64_t tag, uint64_t* token);
 
   // Taken in early so far (complete or not), in bytes and in messages.

@@ -67,10 +67,11 @@ absl::StatusOr<SocketAddress> InterfaceAddress(const std::string& name, uint16_t
       return address;
     }
   }
-  return absl::InvalidArgumentError(absl::StrCat("'", name,
-                                                 "' is neither an IP address nor a network interface "
-                                                 "with one; interfaces here: ",
-                                                 known));
+  return absl::InvalidArgumentError(
+      absl::StrCat("'", name,
+                   "' is neither an IP address nor a network interface "
+                   "with one; interfaces here: ",
+                   known));
 }
 
 }  // namespace
@@ -177,9 +178,9 @@ absl::StatusOr<UniqueFd> ListenOn(const SocketAddress& address) {
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) != 0 ||
       listen(fd.get(), SOMAXCONN) != 0) {
     return ErrnoStatus(
-        errno, absl::StrCat("cannot listen on ", address.ToString(),
-                            errno == EADDRINUSE ? " (another process has the port; choose another)"
-                                                : ""));
+        errno,
+        absl::StrCat("cannot listen on ", address.ToString(),
+                     errno == EADDRINUSE ? " (another process has the port; choose another)" : ""));
   }
   return fd;
 }

@@ -62,8 +62,8 @@ absl::StatusOr<SocketAddress> LocalAddress(int fd);
 // A non-blocking, close-on-exec socket whose connect to `address` has begun.
 absl::StatusOr<UniqueFd> StartConnect(const SocketAddress& address);
 
-// TCP_NODELAY, keepalive and TCP_USER_TIMEOUT so that a silent peer breaks the connection after about
-// `peer_timeout`, and kernel buffers where buffer_bytes > 0.
+// TCP_NODELAY, keepalive and TCP_USER_TIMEOUT so that a silent peer breaks the connection after
+// about `peer_timeout`, and kernel buffers where buffer_bytes > 0.
 absl::Status ConfigureStream(int fd, absl::Duration peer_timeout, int buffer_bytes);
 
 // A non-blocking eventfd.

@@ -34,8 +34,7 @@ TcpConnection::TcpConnection(UniqueFd fd, ReceiveTable* receives, StagingBuffer*
       look_ahead_(static_cast<std::byte*>(::operator new[](kLookAheadBytes, kCacheLine))) {}
 
 void TcpConnection::QueueSend(uint64_t tag, absl::Span<const std::byte> bytes, uint64_t token) {
-  sends_.push_back(
-      {EncodeDataHeader({tag, static_cast<int64_t>(bytes.size())}), bytes, token});
+  sends_.push_back({EncodeDataHeader({tag, static_cast<int64_t>(bytes.size())}), bytes, token});
 }
 
 absl::Status TcpConnection::Flush(std::vector<uint64_t>* completed) {
@@ -155,8 +154,7 @@ absl::Status TcpConnection::Parse(std::vector<uint64_t>* completed) {
   while (true) {
     const size_t there = end_ - begin_;
     if (mid_message()) {
-      const size_t take =
-          std::min(there, static_cast<size_t>(header_.length - received_));
+      const size_t take = std::min(there, static_cast<size_t>(header_.length - received_));
       if (take > 0) TakeFromLookAhead(look_ahead_.get() + begin_, take);
       begin_ += take;
       MUSTER_RETURN_IF_ERROR(FinishIfWhole(completed));

@@ -1,11 +1,12 @@
 // One data connection of a TCP mesh: a queue of messages to send, and the parser of what arrives.
 //
-// Receiving. Bytes go by readv straight to where they belong: the rest of a message into its destination (or,
-// for a consumer, into a staging buffer that stays in the cache), what follows it into a small look-ahead
-// buffer, from which headers and small messages are taken. So a large message costs one copy and a
-// small one, with its header, one system call.
+// Receiving. Bytes go by readv straight to where they belong: the rest of a message into its
+// destination (or, for a consumer, into a staging buffer that stays in the cache), what follows it
+// into a small look-ahead buffer, from which headers and small messages are taken. So a large
+// message costs one copy and a small one, with its header, one system call.
 //
-// Not thread-safe. Functions return UNAVAILABLE when the connection is broken; the caller names the peer.
+// Not thread-safe. Functions return UNAVAILABLE when the connection is broken; the caller names the
+// peer.
 #ifndef MUSTER_COLLECTIVES_TRANSPORT_TCP_CONNECTION_H_
 #define MUSTER_COLLECTIVES_TRANSPORT_TCP_CONNECTION_H_
 
@@ -25,7 +26,8 @@
 
 namespace muster {
 
-// Memory that bytes pass through on their way to a consumer; small enough to stay in a core's cache.
+// Memory that bytes pass through on their way to a consumer; small enough to stay in a core's
+// cache.
 struct StagingBuffer {
   static constexpr size_t kBytes = 256 << 10;
   // Room in front for the part of an element left over from the piece before.

@@ -9,9 +9,9 @@
 namespace muster {
 namespace {
 
-constexpr uint64_t kDataMagic = 0x61746164'7274736dULL;     // "mstrdata"
-constexpr uint32_t kControlMagic = 0x7274636d;              // "mctr"
-constexpr uint32_t kMaxStatusCode = 16;                     // kUnauthenticated
+constexpr uint64_t kDataMagic = 0x61746164'7274736dULL;  // "mstrdata"
+constexpr uint32_t kControlMagic = 0x7274636d;           // "mctr"
+constexpr uint32_t kMaxStatusCode = 16;                  // kUnauthenticated
 
 }  // namespace
 
@@ -31,8 +31,8 @@ absl::StatusOr<TcpDataHeader> DecodeDataHeader(absl::Span<const std::byte> bytes
   GetInteger(in, &header.length);
   if (magic != kDataMagic) return absl::InvalidArgumentError("bytes that are no frame header");
   if (header.length < 0 || header.length > kMaxMessageBytes) {
-    return absl::InvalidArgumentError(absl::StrCat("a message of ", header.length,
-                                                   " bytes; the limit is ", kMaxMessageBytes));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a message of ", header.length, " bytes; the limit is ", kMaxMessageBytes));
   }
   return header;
 }
@@ -45,8 +45,8 @@ std::string EncodeControlFrame(const TcpControlFrame& frame) {
   out = PutInteger(out, static_cast<uint8_t>(frame.code));
   out = PutInteger(out, static_cast<uint16_t>(text.size()));
   PutInteger(out, frame.culprit.value_or(-1));
-  return absl::StrCat(
-      absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()), text);
+  return absl::StrCat(absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()),
+                      text);
 }
 
 absl::StatusOr<std::optional<TcpControlFrame>> TakeControlFrame(std::string* bytes) {

@@ -48,8 +48,8 @@ struct TcpControlFrame {
 };
 
 std::string EncodeControlFrame(const TcpControlFrame& frame);
-// Takes one frame off the front of *bytes; nullopt while it is incomplete. INVALID_ARGUMENT for what
-// is no frame.
+// Takes one frame off the front of *bytes; nullopt while it is incomplete. INVALID_ARGUMENT for
+// what is no frame.
 absl::StatusOr<std::optional<TcpControlFrame>> TakeControlFrame(std::string* bytes);
 
 }  // namespace muster

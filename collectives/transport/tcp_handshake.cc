@@ -53,8 +53,8 @@ absl::StatusOr<TcpHello> DecodeHello(absl::Span<const std::byte> bytes) {
     return absl::InvalidArgumentError("not a hello");
   }
   if (version != kTcpProtocolVersion) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "data-plane protocol version ", version, ", expected ", kTcpProtocolVersion));
+    return absl::FailedPreconditionError(
+        absl::StrCat("data-plane protocol version ", version, ", expected ", kTcpProtocolVersion));
   }
   uint64_t checksum = 0;
   GetInteger(bytes.data() + kHelloBytes - 8, &checksum);
@@ -76,10 +76,10 @@ absl::StatusOr<TcpHello> DecodeHello(absl::Span<const std::byte> bytes) {
                         hello.to_rank >= 0 && hello.to_rank < hello.from_rank;
   if (!ranks_ok || hello.epoch == 0 || hello.channels < 1 || hello.channels > kMaxChannels ||
       hello.channel > hello.channels) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "a hello with impossible fields: rank ", hello.from_rank, " to rank ", hello.to_rank, " of ",
-        hello.world_size, ", epoch ", hello.epoch, ", channel ", hello.channel, " of ",
-        hello.channels));
+    return absl::InvalidArgumentError(
+        absl::StrCat("a hello with impossible fields: rank ", hello.from_rank, " to rank ",
+                     hello.to_rank, " of ", hello.world_size, ", epoch ", hello.epoch, ", channel ",
+                     hello.channel, " of ", hello.channels));
   }
   return hello;
 }
@@ -94,8 +94,8 @@ std::string EncodeAnswer(TcpAnswer answer, absl::string_view text) {
   out = PutInteger(out, answer.epoch);
   out = PutInteger(out, answer.incarnation.value);
   PutInteger(out, answer.text_bytes);
-  return absl::StrCat(
-      absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()), text);
+  return absl::StrCat(absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()),
+                      text);
 }
 
 absl::StatusOr<TcpAnswer> DecodeAnswer(absl::Span<const std::byte> bytes) {

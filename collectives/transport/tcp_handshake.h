@@ -2,8 +2,8 @@
 // anything the network may deliver.
 //
 // The dialer sends a hello of kHelloBytes; the other side answers kAnswerBytes and, with a refusal,
-// up to kMaxRefusalText bytes of text. Integers are little-endian. Hello and answer of every version
-// start with magic and version, and have these sizes.
+// up to kMaxRefusalText bytes of text. Integers are little-endian. Hello and answer of every
+// version start with magic and version, and have these sizes.
 #ifndef MUSTER_COLLECTIVES_TRANSPORT_TCP_HANDSHAKE_H_
 #define MUSTER_COLLECTIVES_TRANSPORT_TCP_HANDSHAKE_H_
 

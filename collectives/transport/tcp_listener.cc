@@ -21,9 +21,9 @@ absl::StatusOr<std::unique_ptr<TcpListener>> TcpListener::Create(TcpListenerOpti
     MUSTER_ASSIGN_OR_RETURN(bound, ResolveBindHost(options.advertise, bound.port()));
   }
   if (bound.IsUnspecified()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("peers cannot dial ", bound.Host(), "; set the address to advertise beside the "
-                     "one to bind"));
+    return absl::InvalidArgumentError(absl::StrCat("peers cannot dial ", bound.Host(),
+                                                   "; set the address to advertise beside the "
+                                                   "one to bind"));
   }
   listener->address_ = bound.ToString();
   listener->rendezvous_ = std::make_unique<TcpMeshRendezvous>(std::move(fd), options);

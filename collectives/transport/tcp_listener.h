@@ -1,8 +1,9 @@
-// The one port on which a process takes data-plane connections. It lives as long as the process, across
-// views; each view's mesh (tcp_transport.h) draws its connections from it.
+// The one port on which a process takes data-plane connections. It lives as long as the process,
+// across views; each view's mesh (tcp_transport.h) draws its connections from it.
 //
 // A thread of its own accepts, reads each connection's hello and decides:
-//   - not a hello of this protocol version: dropped (a port scanner costs at most kHelloBytes and the
+//   - not a hello of this protocol version: dropped (a port scanner costs at most kHelloBytes and
+//   the
 //     handshake timeout);
 //   - for the epoch that this process is forming now: checked against the mesh's spec, answered and
 //     handed over, or refused with a reason;

@@ -108,8 +108,7 @@ TcpMesh::Peer& TcpMesh::PeerAt(Rank rank) {
   return peers_[rank];
 }
 
-void TcpMesh::PostSend(Rank rank, uint64_t tag, absl::Span<const std::byte> bytes,
-                       uint64_t token) {
+void TcpMesh::PostSend(Rank rank, uint64_t tag, absl::Span<const std::byte> bytes, uint64_t token) {
   MUSTER_CHECK_LE(static_cast<int64_t>(bytes.size()), kMaxMessageBytes);
   MutexLock lock(&drive_mu_);
   if (failed_) return;
@@ -177,8 +176,9 @@ absl::Status TcpMesh::ReadControl(Peer& peer) {
     if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK)) return absl::OkStatus();
     if (got < 0 && errno == EINTR) continue;
     if (got <= 0) {
-      const std::string how = got == 0 ? "it closed its connection without saying goodbye"
-                                       : absl::StrCat("its connection broke: ", std::strerror(errno));
+      const std::string how = got == 0
+                                  ? "it closed its connection without saying goodbye"
+                                  : absl::StrCat("its connection broke: ", std::strerror(errno));
       peer.control.Reset();  // also leaves both epolls
       return peer.departed ? absl::OkStatus() : Dead(peer.rank, how);
     }
@@ -188,8 +188,8 @@ absl::Status TcpMesh::ReadControl(Peer& peer) {
       if (!frame.ok()) return Dead(peer.rank, absl::StrCat("it sent ", frame.status().message()));
       if (!frame->has_value()) break;
       if ((*frame)->kind == TcpControlFrame::Kind::kAbort) {
-        return WithCulprit(absl::Status((*frame)->code, absl::StrCat("rank ", peer.rank, " aborted: ",
-                                                                     (*frame)->text)),
+        return WithCulprit(absl::Status((*frame)->code, absl::StrCat("rank ", peer.rank,
+                                                                     " aborted: ", (*frame)->text)),
                            (*frame)->culprit);
       }
       peer.departed = true;
@@ -212,8 +212,8 @@ absl::Status TcpMesh::CheckEnded(Peer& peer) {
   if (!all_ended || !needed) return absl::OkStatus();
   // Its control connection may say why.
   MUSTER_RETURN_IF_ERROR(ReadControl(peer));
-  return Dead(peer.rank, peer.departed ? "it left while more was expected of it"
-                                       : "it closed its connection");
+  return Dead(peer.rank,
+              peer.departed ? "it left while more was expected of it" : "it closed its connection");
 }
 
 absl::Status TcpMesh::ProgressConnection(Peer& peer, TcpConnection& connection, bool read,
@@ -244,8 +244,8 @@ absl::Status TcpMesh::Progress(std::vector<uint64_t>* completed, bool* more) {
       continue;
     }
     bool more_here = false;
-    MUSTER_RETURN_IF_ERROR(ProgressConnection(
-        *peer, *connection, direct || connection->held_back(), completed, &more_here));
+    MUSTER_RETURN_IF_ERROR(ProgressConnection(*peer, *connection, direct || connection->held_back(),
+                                              completed, &more_here));
     *more = *more || more_here;
   }
   return absl::OkStatus();

@@ -1,9 +1,9 @@
-// The transport over sockets that are already connected and vouched for (tcp_transport.h forms them).
-// See transport.h for what it promises.
+// The transport over sockets that are already connected and vouched for (tcp_transport.h forms
+// them). See transport.h for what it promises.
 //
-// A driver reads and writes data connections only; each peer's control connection is read by whoever
-// polls and watched by Watch(), so that an idle mesh still notices deaths and aborts while a busy one
-// wakes no watcher.
+// A driver reads and writes data connections only; each peer's control connection is read by
+// whoever polls and watched by Watch(), so that an idle mesh still notices deaths and aborts while
+// a busy one wakes no watcher.
 #ifndef MUSTER_COLLECTIVES_TRANSPORT_TCP_MESH_H_
 #define MUSTER_COLLECTIVES_TRANSPORT_TCP_MESH_H_
 
@@ -98,7 +98,7 @@ class TcpMesh : public Transport {
 
   // Held by the driver inside Post* and Poll, and by Close to wait the driver out.
   mutable Mutex drive_mu_;
-  std::vector<Peer> peers_;  // by rank
+  std::vector<Peer> peers_;                                    // by rank
   std::vector<std::pair<Peer*, TcpConnection*>> connections_;  // all data connections
   StagingBuffer staging_ ABSL_GUARDED_BY(drive_mu_);
   // Receives that a message taken in early served at once; reported by the next Poll.

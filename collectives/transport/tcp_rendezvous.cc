@@ -12,8 +12,8 @@
 namespace muster {
 namespace {
 
-// Tokens whose floor is remembered. A process serves one job at a time, and hellos of a job long gone
-// can only be parked until they time out.
+// Tokens whose floor is remembered. A process serves one job at a time, and hellos of a job long
+// gone can only be parked until they time out.
 constexpr size_t kMaxFloors = 64;
 constexpr absl::Duration kAcceptBackoff = absl::Milliseconds(100);
 
@@ -41,17 +41,17 @@ TcpMeshRendezvous::~TcpMeshRendezvous() {
 absl::Status TcpMeshRendezvous::Begin(TcpMeshPlan plan, int notify_fd) {
   MutexLock lock(&mu_);
   if (plan_.has_value()) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("cannot form the mesh of epoch ", plan.epoch, " while that of epoch ",
-                     plan_->epoch, " is being formed; end that first"));
+    return absl::FailedPreconditionError(absl::StrCat("cannot form the mesh of epoch ", plan.epoch,
+                                                      " while that of epoch ", plan_->epoch,
+                                                      " is being formed; end that first"));
   }
   if (plan.epoch <= cancelled_through_) {
     return absl::CancelledError(absl::StrCat("epoch ", plan.epoch, " was given up"));
   }
   const Epoch floor = FloorOf(plan.token_hash);
   if (plan.epoch <= floor) {
-    return absl::FailedPreconditionError(absl::StrCat(
-        "cannot form the mesh of epoch ", plan.epoch, ": this process is past epoch ", floor));
+    return absl::FailedPreconditionError(absl::StrCat("cannot form the mesh of epoch ", plan.epoch,
+                                                      ": this process is past epoch ", floor));
   }
   RaiseFloor(plan.token_hash, plan.epoch - 1);
   plan_ = std::move(plan);
@@ -131,7 +131,8 @@ void TcpMeshRendezvous::Answer(const UniqueFd& fd, TcpVerdict verdict, absl::str
     answer.incarnation = plan_->incarnations[plan_->rank];
   }
   const std::string bytes = EncodeAnswer(answer, why);
-  // A fresh connection's send buffer takes this whole; if the dialer is gone, its end says so later.
+  // A fresh connection's send buffer takes this whole; if the dialer is gone, its end says so
+  // later.
   [[maybe_unused]] const ssize_t sent =
       send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
@@ -139,8 +140,9 @@ void TcpMeshRendezvous::Answer(const UniqueFd& fd, TcpVerdict verdict, absl::str
 void TcpMeshRendezvous::Settle(UniqueFd fd, const TcpHello& hello) {
   const Epoch floor = FloorOf(hello.token_hash);
   if (hello.epoch <= floor) {
-    Answer(fd, TcpVerdict::kStaleEpoch,
-           absl::StrCat("epoch ", hello.epoch, " is over here; this process is past epoch ", floor));
+    Answer(
+        fd, TcpVerdict::kStaleEpoch,
+        absl::StrCat("epoch ", hello.epoch, " is over here; this process is past epoch ", floor));
     return;
   }
   const TcpExpectation expected = {plan_->token_hash, plan_->epoch, plan_->rank, plan_->channels,
@@ -232,7 +234,8 @@ void TcpMeshRendezvous::Serve() {
       polled.push_back({handshake.fd.get(), POLLIN, 0});
     }
     if (accept_failing_) next = std::min(next, absl::Now() + kAcceptBackoff);
-    // What is parked meanwhile has a deadline later than a minute off or is looked at next time round.
+    // What is parked meanwhile has a deadline later than a minute off or is looked at next time
+    // round.
     next = std::min(next, absl::Now() + absl::Seconds(1));
     accept_failing_ = false;
     if (poll(polled.data(), polled.size(), PollTimeoutMs(next)) <= 0) continue;

@@ -47,7 +47,8 @@ class TcpMeshRendezvous {
   ~TcpMeshRendezvous();
 
   // Starts taking connections for `plan`; signals `notify_fd` when Take() has news.
-  // FAILED_PRECONDITION: the epoch was formed, given up or overtaken, or another mesh is being formed.
+  // FAILED_PRECONDITION: the epoch was formed, given up or overtaken, or another mesh is being
+  // formed.
   absl::Status Begin(TcpMeshPlan plan, int notify_fd) ABSL_LOCKS_EXCLUDED(mu_);
   // What has arrived since the last call. CANCELLED after CancelThrough.
   absl::StatusOr<std::vector<TcpArrival>> Take() ABSL_LOCKS_EXCLUDED(mu_);

@@ -126,15 +126,15 @@ class MeshBuilder {
 
   absl::Status TakeArrivals() {
     MUSTER_ASSIGN_OR_RETURN(std::vector<TcpArrival> arrivals, rendezvous_.Take());
-    for (TcpArrival& arrival : arrivals) Place(arrival.rank, arrival.channel, std::move(arrival.fd));
+    for (TcpArrival& arrival : arrivals)
+      Place(arrival.rank, arrival.channel, std::move(arrival.fd));
     return absl::OkStatus();
   }
 
   absl::Status WaitAndAdvance() {
     std::vector<pollfd> polled = {{notify_.get(), POLLIN, 0}};
     for (const Dial& dial : dials_) {
-      polled.push_back(
-          {dial.fd.get(), static_cast<short>(dial.connected ? POLLIN : POLLOUT), 0});
+      polled.push_back({dial.fd.get(), static_cast<short>(dial.connected ? POLLIN : POLLOUT), 0});
     }
     if (poll(polled.data(), polled.size(), PollTimeoutMs(deadline_)) < 0 && errno != EINTR) {
       return ErrnoStatus(errno, "poll");
@@ -142,7 +142,8 @@ class MeshBuilder {
     DrainEventFd(notify_.get());
     for (size_t i = 0; i < dials_.size(); ++i) {
       if (polled[i + 1].revents == 0) continue;
-      const absl::Status status = dials_[i].connected ? ReadAnswer(dials_[i]) : SendHello(dials_[i]);
+      const absl::Status status =
+          dials_[i].connected ? ReadAnswer(dials_[i]) : SendHello(dials_[i]);
       if (!status.ok()) return Blame(status, dials_[i].rank);
     }
     dials_.erase(std::remove_if(dials_.begin(), dials_.end(),
@@ -180,12 +181,13 @@ class MeshBuilder {
     TcpAnswer answer;
     while (true) {
       if (dial.got >= kAnswerBytes) {
-        MUSTER_ASSIGN_OR_RETURN(answer, DecodeAnswer(absl::MakeConstSpan(dial.answer).first(kAnswerBytes)));
+        MUSTER_ASSIGN_OR_RETURN(answer,
+                                DecodeAnswer(absl::MakeConstSpan(dial.answer).first(kAnswerBytes)));
         wanted = kAnswerBytes + answer.text_bytes;
         if (dial.got == wanted) break;
       }
-      const ssize_t got = recv(dial.fd.get(), dial.answer.data() + dial.got, wanted - dial.got,
-                               MSG_DONTWAIT);
+      const ssize_t got =
+          recv(dial.fd.get(), dial.answer.data() + dial.got, wanted - dial.got, MSG_DONTWAIT);
       if (got < 0 && (errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR)) {
         return absl::OkStatus();
       }
@@ -208,11 +210,9 @@ class MeshBuilder {
       case TcpVerdict::kDuplicate:
         return absl::FailedPreconditionError(absl::StrCat("refused: ", text));
     }
-    if (answer.epoch != spec_.epoch ||
-        answer.incarnation != spec_.members[dial.rank].incarnation) {
-      return absl::FailedPreconditionError(
-          absl::StrCat("answered as incarnation ", answer.incarnation.ToString(), " in epoch ",
-                       answer.epoch));
+    if (answer.epoch != spec_.epoch || answer.incarnation != spec_.members[dial.rank].incarnation) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "answered as incarnation ", answer.incarnation.ToString(), " in epoch ", answer.epoch));
     }
     dial.welcomed = true;
     Place(dial.rank, dial.channel, std::move(dial.fd));

@@ -1,12 +1,12 @@
 // A mesh over TCP: for each pair of ranks one control connection (goodbye, abort, death) and
 // `channels` data connections. Behaves as transport.h says.
 //
-// Of each pair the higher rank dials. The handshake (tcp_handshake.h) carries the fleet token, the epoch and both
-// incarnations, so nothing of another view, job or process gets in.
+// Of each pair the higher rank dials. The handshake (tcp_handshake.h) carries the fleet token, the
+// epoch and both incarnations, so nothing of another view, job or process gets in.
 //
-// A killed peer is noticed when the kernel closes its control connection. A vanished host is noticed by
-// TCP keepalive and TCP_USER_TIMEOUT (peer_timeout). A frozen peer is not noticed here: operations
-// have deadlines.
+// A killed peer is noticed when the kernel closes its control connection. A vanished host is
+// noticed by TCP keepalive and TCP_USER_TIMEOUT (peer_timeout). A frozen peer is not noticed here:
+// operations have deadlines.
 #ifndef MUSTER_COLLECTIVES_TRANSPORT_TCP_TRANSPORT_H_
 #define MUSTER_COLLECTIVES_TRANSPORT_TCP_TRANSPORT_H_
 
@@ -23,8 +23,8 @@
 namespace muster {
 
 struct TcpTransportOptions {
-  // Data connections per peer. One is fastest on loopback; a network that limits single flows wants more.
-  // Equal on all ranks (checked by the handshake).
+  // Data connections per peer. One is fastest on loopback; a network that limits single flows wants
+  // more. Equal on all ranks (checked by the handshake).
   int channels = 1;
   // Kernel buffers of a data connection. 0 leaves them to the kernel's auto-tuning.
   int socket_buffer_bytes = 0;

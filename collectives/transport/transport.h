@@ -16,9 +16,9 @@
 //
 // Failure. The first failure is final: a broken connection, a peer that closed without saying
 // goodbye while it was needed, an abort received from a peer, a violated limit. From then on Poll
-// returns that status at once, nothing completes, posts are ignored. The status names the peer's rank;
-// failure() says it to programs. A peer that left in good order (Close(OkStatus())) is a failure
-// only once something is posted to it or still pending with it that it did not serve.
+// returns that status at once, nothing completes, posts are ignored. The status names the peer's
+// rank; failure() says it to programs. A peer that left in good order (Close(OkStatus())) is a
+// failure only once something is posted to it or still pending with it that it did not serve.
 //
 // Threads. One thread at a time *drives*: Post*, Poll. Another thread may be in Watch(). Wake(),
 // Close(), failure() may be called from any thread at any time.
@@ -63,8 +63,8 @@ class PieceConsumer {
 
 // Why a mesh can't be used any more.
 struct MeshFailure {
-  absl::Status status;           // not OK
-  std::optional<Rank> culprit;   // the rank held to be dead, where one is
+  absl::Status status;          // not OK
+  std::optional<Rank> culprit;  // the rank held to be dead, where one is
 };
 
 class Transport {
@@ -99,13 +99,13 @@ class Transport {
                            PieceConsumer* consumer, uint64_t token) = 0;
 
   // Moves data and appends the tokens of completed operations to *completed. Returns as soon as it
-  // has appended one, on Wake(), or at the deadline; a deadline in the past makes one pass. Spins for
-  // at most `spin` before it blocks. Not OK: the mesh has failed.
+  // has appended one, on Wake(), or at the deadline; a deadline in the past makes one pass. Spins
+  // for at most `spin` before it blocks. Not OK: the mesh has failed.
   virtual absl::Status Poll(absl::Time deadline, absl::Duration spin,
                             std::vector<uint64_t>* completed) = 0;
 
-  // Blocks without driving, until a peer has died or aborted (Poll will say), on WakeWatcher(), Close() or
-  // at the deadline. Data traffic does not end it.
+  // Blocks without driving, until a peer has died or aborted (Poll will say), on WakeWatcher(),
+  // Close() or at the deadline. Data traffic does not end it.
   virtual void Watch(absl::Time deadline) = 0;
   virtual void WakeWatcher() = 0;
 
@@ -113,8 +113,9 @@ class Transport {
   virtual void Wake() = 0;
 
   // Ends the mesh. With OK: says goodbye; messages already completed still arrive. Otherwise tells
-  // all peers `reason` and `culprit`, which fails their ends, too. Takes bounded time whatever the peers do.
-  // On return nothing touches posted memory any more. Idempotent; the first reason counts.
+  // all peers `reason` and `culprit`, which fails their ends, too. Takes bounded time whatever the
+  // peers do. On return nothing touches posted memory any more. Idempotent; the first reason
+  // counts.
   virtual void Close(const absl::Status& reason, std::optional<Rank> culprit) = 0;
 
   // The failure, once there is one.

@@ -22,12 +22,12 @@
 namespace muster {
 
 // Limits of what is accepted from the wire.
-inline constexpr int kMaxNameBytes = 63;        // workers, jobs, devices
-inline constexpr int kMaxAddressBytes = 300;    // host:port, host identity
-inline constexpr int kMaxIdBytes = 128;         // job, fleet and request ids
+inline constexpr int kMaxNameBytes = 63;      // workers, jobs, devices
+inline constexpr int kMaxAddressBytes = 300;  // host:port, host identity
+inline constexpr int kMaxIdBytes = 128;       // job, fleet and request ids
 inline constexpr int kMaxPathBytes = 4096;
-inline constexpr int kMaxTextBytes = 4096;      // reasons and failures, for people
-inline constexpr int kMaxMembers = 1024;        // of a view
+inline constexpr int kMaxTextBytes = 4096;  // reasons and failures, for people
+inline constexpr int kMaxMembers = 1024;    // of a view
 
 // ---- parts -----------------------------------------------------------------------------------
 

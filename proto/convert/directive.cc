@@ -108,8 +108,8 @@ absl::StatusOr<Directive> Convert(const v1::Propose& propose) {
   for (int i = 0; i < propose.members_size(); ++i) {
     const Incarnation member{propose.members(i)};
     if (!member || !seen.insert(member).second) {
-      return FieldError(absl::StrFormat("propose.members[%d]", i), "an incarnation not named before",
-                        member.ToString());
+      return FieldError(absl::StrFormat("propose.members[%d]", i),
+                        "an incarnation not named before", member.ToString());
     }
     result.members.push_back(member);
   }
@@ -187,17 +187,28 @@ absl::StatusOr<Directive> Convert(const v1::Release& release) {
 
 absl::StatusOr<Directive> ConvertDirective(const v1::SessionResponse& response) {
   switch (response.directive_case()) {
-    case v1::SessionResponse::kWelcome: return Convert(response.welcome());
-    case v1::SessionResponse::kEvicted: return Convert(response.evicted());
-    case v1::SessionResponse::kPropose: return Convert(response.propose());
-    case v1::SessionResponse::kActivate: return Convert(response.activate());
-    case v1::SessionResponse::kPause: return Convert(response.pause());
-    case v1::SessionResponse::kLearn: return Convert(response.learn());
-    case v1::SessionResponse::kSeal: return Convert(response.seal());
-    case v1::SessionResponse::kCommitCheckpoint: return Convert(response.commit_checkpoint());
-    case v1::SessionResponse::kEndJob: return Convert(response.end_job());
-    case v1::SessionResponse::kRelease: return Convert(response.release());
-    case v1::SessionResponse::DIRECTIVE_NOT_SET: break;
+    case v1::SessionResponse::kWelcome:
+      return Convert(response.welcome());
+    case v1::SessionResponse::kEvicted:
+      return Convert(response.evicted());
+    case v1::SessionResponse::kPropose:
+      return Convert(response.propose());
+    case v1::SessionResponse::kActivate:
+      return Convert(response.activate());
+    case v1::SessionResponse::kPause:
+      return Convert(response.pause());
+    case v1::SessionResponse::kLearn:
+      return Convert(response.learn());
+    case v1::SessionResponse::kSeal:
+      return Convert(response.seal());
+    case v1::SessionResponse::kCommitCheckpoint:
+      return Convert(response.commit_checkpoint());
+    case v1::SessionResponse::kEndJob:
+      return Convert(response.end_job());
+    case v1::SessionResponse::kRelease:
+      return Convert(response.release());
+    case v1::SessionResponse::DIRECTIVE_NOT_SET:
+      break;
   }
   return absl::InvalidArgumentError("directive: is missing or of a kind not known here");
 }

@@ -75,8 +75,8 @@ absl::Status CheckName(absl::string_view path, absl::string_view value) {
   bool good = !value.empty() && value.size() <= kMaxNameBytes &&
               absl::ascii_isalnum(static_cast<unsigned char>(value.front()));
   for (const char c : value) {
-    good = good && (absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' ||
-                    c == '-');
+    good = good &&
+           (absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '.' || c == '_' || c == '-');
   }
   if (good) return absl::OkStatus();
   return FieldError(path,
@@ -105,7 +105,7 @@ size_t SequenceLength(absl::string_view text) {
     const unsigned least = lead == 0xF0 ? 0x90 : 0x80;
     const unsigned most = lead == 0xF4 ? 0x8F : 0xBF;
     return continues(1, least, most) && continues(2, 0x80, 0xBF) && continues(3, 0x80, 0xBF) ? 4
-                                                                                              : 0;
+                                                                                             : 0;
   }
   return 0;
 }

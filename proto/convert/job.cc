@@ -16,13 +16,13 @@ namespace {
 constexpr int kMaxLayers = 64;
 constexpr int32_t kMaxWidth = 65'536;
 constexpr int32_t kMaxChannels = 4'096;
-constexpr int32_t kMaxClasses = 256;           // labels are bytes
+constexpr int32_t kMaxClasses = 256;  // labels are bytes
 constexpr int32_t kMaxGlobalBatch = 1 << 24;
 constexpr double kMaxEpochs = 1e6;
 constexpr int32_t kMaxWorkers = kMaxMembers;
 constexpr int64_t kDayMs = 86'400'000;
 constexpr int64_t kHourMs = 3'600'000;
-constexpr int64_t kLeastBucketBytes = 256;     // Layout::kAlignment elements of f32
+constexpr int64_t kLeastBucketBytes = 256;  // Layout::kAlignment elements of f32
 constexpr int64_t kMaxBucketBytes = 1 << 30;
 constexpr int32_t kMaxKeptCheckpoints = 1'000;
 
@@ -54,11 +54,12 @@ absl::StatusOr<ModelSpec> ConvertModel(const v1::Model& model) {
       CnnSpec cnn;
       MUSTER_ASSIGN_OR_RETURN(cnn.channels, Widths("model.cnn.channels", model.cnn().channels(), 1,
                                                    kMaxLayers, kMaxChannels));
-      MUSTER_ASSIGN_OR_RETURN(
-          cnn.hidden, Widths("model.cnn.hidden", model.cnn().hidden(), 1, 1, kMaxWidth));
+      MUSTER_ASSIGN_OR_RETURN(cnn.hidden,
+                              Widths("model.cnn.hidden", model.cnn().hidden(), 1, 1, kMaxWidth));
       return cnn;
     }
-    case v1::Model::ARCHITECTURE_NOT_SET: break;
+    case v1::Model::ARCHITECTURE_NOT_SET:
+      break;
   }
   return absl::InvalidArgumentError("model: needs one of mlp, cnn");
 }
@@ -122,7 +123,8 @@ absl::StatusOr<OptimizerSpec> ConvertOptimizer(const v1::Optimizer& optimizer) {
       spec.rule = adamw;
       return spec;
     }
-    case v1::Optimizer::RULE_NOT_SET: break;
+    case v1::Optimizer::RULE_NOT_SET:
+      break;
   }
   return absl::InvalidArgumentError("training.optimizer: needs one of sgd, adamw");
 }
@@ -130,8 +132,8 @@ absl::StatusOr<OptimizerSpec> ConvertOptimizer(const v1::Optimizer& optimizer) {
 absl::StatusOr<LearningRateSpec> ConvertLearningRate(const v1::LearningRate& rate) {
   LearningRateSpec spec;
   MUSTER_RETURN_IF_ERROR(CheckFinitePositive("training.learning_rate.peak", rate.peak()));
-  MUSTER_RETURN_IF_ERROR(CheckRange("training.learning_rate.warmup_steps", rate.warmup_steps(), 0,
-                                    kMaxJobSteps));
+  MUSTER_RETURN_IF_ERROR(
+      CheckRange("training.learning_rate.warmup_steps", rate.warmup_steps(), 0, kMaxJobSteps));
   MUSTER_RETURN_IF_ERROR(CheckFiniteAtLeastZero("training.learning_rate.final", rate.final()));
   if (rate.final() > rate.peak()) {
     return FieldError("training.learning_rate.final",
@@ -143,9 +145,15 @@ absl::StatusOr<LearningRateSpec> ConvertLearningRate(const v1::LearningRate& rat
   spec.final = rate.final();
   switch (rate.schedule()) {
     case v1::LearningRate::SCHEDULE_UNSPECIFIED:
-    case v1::LearningRate::CONSTANT: spec.schedule = LearningRateSpec::Schedule::kConstant; break;
-    case v1::LearningRate::COSINE: spec.schedule = LearningRateSpec::Schedule::kCosine; break;
-    case v1::LearningRate::LINEAR: spec.schedule = LearningRateSpec::Schedule::kLinear; break;
+    case v1::LearningRate::CONSTANT:
+      spec.schedule = LearningRateSpec::Schedule::kConstant;
+      break;
+    case v1::LearningRate::COSINE:
+      spec.schedule = LearningRateSpec::Schedule::kCosine;
+      break;
+    case v1::LearningRate::LINEAR:
+      spec.schedule = LearningRateSpec::Schedule::kLinear;
+      break;
     default:
       return FieldError("training.learning_rate.schedule", "CONSTANT, COSINE or LINEAR",
                         absl::StrCat("number ", static_cast<int>(rate.schedule())));
@@ -174,8 +182,8 @@ absl::StatusOr<TrainingSpec> ConvertTraining(const v1::Training& training) {
   spec.epochs = training.epochs();
   MUSTER_RETURN_IF_ERROR(
       CheckRange("training.global_batch", training.global_batch(), 1, kMaxGlobalBatch));
-  MUSTER_RETURN_IF_ERROR(CheckRange("training.micro_batch", training.micro_batch(), 1,
-                                    training.global_batch()));
+  MUSTER_RETURN_IF_ERROR(
+      CheckRange("training.micro_batch", training.micro_batch(), 1, training.global_batch()));
   if (training.global_batch() % training.micro_batch() != 0) {
     return FieldError("training.global_batch",
                       absl::StrFormat("a multiple of micro_batch (%d)", training.micro_batch()),
@@ -236,9 +244,8 @@ absl::StatusOr<CheckpointsSpec> ConvertCheckpoints(const v1::Checkpoints& checkp
   MUSTER_RETURN_IF_ERROR(CheckRange("checkpoints.keep", spec.keep, 1, kMaxKeptCheckpoints));
   spec.resume = checkpoints.resume();
   if (spec.directory.empty() && (spec.resume || spec.every != 0)) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("checkpoints.", spec.resume ? "resume" : "every",
-                     ": needs checkpoints.directory"));
+    return absl::InvalidArgumentError(absl::StrCat("checkpoints.", spec.resume ? "resume" : "every",
+                                                   ": needs checkpoints.directory"));
   }
   return spec;
 }
@@ -246,9 +253,14 @@ absl::StatusOr<CheckpointsSpec> ConvertCheckpoints(const v1::Checkpoints& checkp
 absl::StatusOr<CommunicationSpec> ConvertCommunication(const v1::Communication& communication) {
   CommunicationSpec spec;
   switch (communication.algorithm()) {
-    case v1::Communication::ALGORITHM_UNSPECIFIED: break;
-    case v1::Communication::RING: spec.algorithm = CommunicationSpec::Algorithm::kRing; break;
-    case v1::Communication::DIRECT: spec.algorithm = CommunicationSpec::Algorithm::kDirect; break;
+    case v1::Communication::ALGORITHM_UNSPECIFIED:
+      break;
+    case v1::Communication::RING:
+      spec.algorithm = CommunicationSpec::Algorithm::kRing;
+      break;
+    case v1::Communication::DIRECT:
+      spec.algorithm = CommunicationSpec::Algorithm::kDirect;
+      break;
     default:
       return FieldError("communication.algorithm", "RING, DIRECT or absent",
                         absl::StrCat("number ", static_cast<int>(communication.algorithm())));
@@ -257,8 +269,7 @@ absl::StatusOr<CommunicationSpec> ConvertCommunication(const v1::Communication& 
   MUSTER_RETURN_IF_ERROR(CheckRange("communication.bucket_bytes", spec.bucket_bytes,
                                     kLeastBucketBytes, kMaxBucketBytes));
   if (communication.has_timeout_ms()) spec.timeout_ms = communication.timeout_ms();
-  MUSTER_RETURN_IF_ERROR(
-      CheckRange("communication.timeout_ms", spec.timeout_ms, 100, kHourMs));
+  MUSTER_RETURN_IF_ERROR(CheckRange("communication.timeout_ms", spec.timeout_ms, 100, kHourMs));
   return spec;
 }
 

@@ -14,85 +14,134 @@ namespace muster {
 
 v1::WorkerPhase ToProto(WorkerPhase phase) {
   switch (phase) {
-    case WorkerPhase::kIdle: return v1::WORKER_PHASE_IDLE;
-    case WorkerPhase::kLearning: return v1::WORKER_PHASE_LEARNING;
-    case WorkerPhase::kQuiesced: return v1::WORKER_PHASE_QUIESCED;
-    case WorkerPhase::kActivating: return v1::WORKER_PHASE_ACTIVATING;
-    case WorkerPhase::kRunning: return v1::WORKER_PHASE_RUNNING;
-    case WorkerPhase::kPaused: return v1::WORKER_PHASE_PAUSED;
-    case WorkerPhase::kFinished: return v1::WORKER_PHASE_FINISHED;
-    case WorkerPhase::kFailed: return v1::WORKER_PHASE_FAILED;
-    case WorkerPhase::kOrphaned: return v1::WORKER_PHASE_ORPHANED;
+    case WorkerPhase::kIdle:
+      return v1::WORKER_PHASE_IDLE;
+    case WorkerPhase::kLearning:
+      return v1::WORKER_PHASE_LEARNING;
+    case WorkerPhase::kQuiesced:
+      return v1::WORKER_PHASE_QUIESCED;
+    case WorkerPhase::kActivating:
+      return v1::WORKER_PHASE_ACTIVATING;
+    case WorkerPhase::kRunning:
+      return v1::WORKER_PHASE_RUNNING;
+    case WorkerPhase::kPaused:
+      return v1::WORKER_PHASE_PAUSED;
+    case WorkerPhase::kFinished:
+      return v1::WORKER_PHASE_FINISHED;
+    case WorkerPhase::kFailed:
+      return v1::WORKER_PHASE_FAILED;
+    case WorkerPhase::kOrphaned:
+      return v1::WORKER_PHASE_ORPHANED;
   }
   return v1::WORKER_PHASE_UNSPECIFIED;
 }
 
 v1::JobState ToProto(JobState state) {
   switch (state) {
-    case JobState::kQueued: return v1::JOB_STATE_QUEUED;
-    case JobState::kStarting: return v1::JOB_STATE_STARTING;
-    case JobState::kRunning: return v1::JOB_STATE_RUNNING;
-    case JobState::kWaiting: return v1::JOB_STATE_WAITING;
-    case JobState::kSucceeded: return v1::JOB_STATE_SUCCEEDED;
-    case JobState::kFailed: return v1::JOB_STATE_FAILED;
-    case JobState::kCancelled: return v1::JOB_STATE_CANCELLED;
+    case JobState::kQueued:
+      return v1::JOB_STATE_QUEUED;
+    case JobState::kStarting:
+      return v1::JOB_STATE_STARTING;
+    case JobState::kRunning:
+      return v1::JOB_STATE_RUNNING;
+    case JobState::kWaiting:
+      return v1::JOB_STATE_WAITING;
+    case JobState::kSucceeded:
+      return v1::JOB_STATE_SUCCEEDED;
+    case JobState::kFailed:
+      return v1::JOB_STATE_FAILED;
+    case JobState::kCancelled:
+      return v1::JOB_STATE_CANCELLED;
   }
   return v1::JOB_STATE_UNSPECIFIED;
 }
 
 v1::ViewChangeCause ToProto(ViewChangeCause cause) {
   switch (cause) {
-    case ViewChangeCause::kStart: return v1::VIEW_CHANGE_CAUSE_START;
-    case ViewChangeCause::kDeath: return v1::VIEW_CHANGE_CAUSE_DEATH;
-    case ViewChangeCause::kJoin: return v1::VIEW_CHANGE_CAUSE_JOIN;
-    case ViewChangeCause::kLeave: return v1::VIEW_CHANGE_CAUSE_LEAVE;
-    case ViewChangeCause::kDrain: return v1::VIEW_CHANGE_CAUSE_DRAIN;
-    case ViewChangeCause::kSwitch: return v1::VIEW_CHANGE_CAUSE_SWITCH;
-    case ViewChangeCause::kRestart: return v1::VIEW_CHANGE_CAUSE_RESTART;
+    case ViewChangeCause::kStart:
+      return v1::VIEW_CHANGE_CAUSE_START;
+    case ViewChangeCause::kDeath:
+      return v1::VIEW_CHANGE_CAUSE_DEATH;
+    case ViewChangeCause::kJoin:
+      return v1::VIEW_CHANGE_CAUSE_JOIN;
+    case ViewChangeCause::kLeave:
+      return v1::VIEW_CHANGE_CAUSE_LEAVE;
+    case ViewChangeCause::kDrain:
+      return v1::VIEW_CHANGE_CAUSE_DRAIN;
+    case ViewChangeCause::kSwitch:
+      return v1::VIEW_CHANGE_CAUSE_SWITCH;
+    case ViewChangeCause::kRestart:
+      return v1::VIEW_CHANGE_CAUSE_RESTART;
   }
   return v1::VIEW_CHANGE_CAUSE_UNSPECIFIED;
 }
 
 absl::StatusOr<WorkerPhase> FromProto(v1::WorkerPhase phase, absl::string_view path) {
   switch (phase) {
-    case v1::WORKER_PHASE_IDLE: return WorkerPhase::kIdle;
-    case v1::WORKER_PHASE_LEARNING: return WorkerPhase::kLearning;
-    case v1::WORKER_PHASE_QUIESCED: return WorkerPhase::kQuiesced;
-    case v1::WORKER_PHASE_ACTIVATING: return WorkerPhase::kActivating;
-    case v1::WORKER_PHASE_RUNNING: return WorkerPhase::kRunning;
-    case v1::WORKER_PHASE_PAUSED: return WorkerPhase::kPaused;
-    case v1::WORKER_PHASE_FINISHED: return WorkerPhase::kFinished;
-    case v1::WORKER_PHASE_FAILED: return WorkerPhase::kFailed;
-    case v1::WORKER_PHASE_ORPHANED: return WorkerPhase::kOrphaned;
-    default: break;
+    case v1::WORKER_PHASE_IDLE:
+      return WorkerPhase::kIdle;
+    case v1::WORKER_PHASE_LEARNING:
+      return WorkerPhase::kLearning;
+    case v1::WORKER_PHASE_QUIESCED:
+      return WorkerPhase::kQuiesced;
+    case v1::WORKER_PHASE_ACTIVATING:
+      return WorkerPhase::kActivating;
+    case v1::WORKER_PHASE_RUNNING:
+      return WorkerPhase::kRunning;
+    case v1::WORKER_PHASE_PAUSED:
+      return WorkerPhase::kPaused;
+    case v1::WORKER_PHASE_FINISHED:
+      return WorkerPhase::kFinished;
+    case v1::WORKER_PHASE_FAILED:
+      return WorkerPhase::kFailed;
+    case v1::WORKER_PHASE_ORPHANED:
+      return WorkerPhase::kOrphaned;
+    default:
+      break;
   }
   return FieldError(path, "a known phase", absl::StrCat("number ", static_cast<int>(phase)));
 }
 
 absl::StatusOr<JobState> FromProto(v1::JobState state, absl::string_view path) {
   switch (state) {
-    case v1::JOB_STATE_QUEUED: return JobState::kQueued;
-    case v1::JOB_STATE_STARTING: return JobState::kStarting;
-    case v1::JOB_STATE_RUNNING: return JobState::kRunning;
-    case v1::JOB_STATE_WAITING: return JobState::kWaiting;
-    case v1::JOB_STATE_SUCCEEDED: return JobState::kSucceeded;
-    case v1::JOB_STATE_FAILED: return JobState::kFailed;
-    case v1::JOB_STATE_CANCELLED: return JobState::kCancelled;
-    default: break;
+    case v1::JOB_STATE_QUEUED:
+      return JobState::kQueued;
+    case v1::JOB_STATE_STARTING:
+      return JobState::kStarting;
+    case v1::JOB_STATE_RUNNING:
+      return JobState::kRunning;
+    case v1::JOB_STATE_WAITING:
+      return JobState::kWaiting;
+    case v1::JOB_STATE_SUCCEEDED:
+      return JobState::kSucceeded;
+    case v1::JOB_STATE_FAILED:
+      return JobState::kFailed;
+    case v1::JOB_STATE_CANCELLED:
+      return JobState::kCancelled;
+    default:
+      break;
   }
   return FieldError(path, "a known job state", absl::StrCat("number ", static_cast<int>(state)));
 }
 
 absl::StatusOr<ViewChangeCause> FromProto(v1::ViewChangeCause cause, absl::string_view path) {
   switch (cause) {
-    case v1::VIEW_CHANGE_CAUSE_START: return ViewChangeCause::kStart;
-    case v1::VIEW_CHANGE_CAUSE_DEATH: return ViewChangeCause::kDeath;
-    case v1::VIEW_CHANGE_CAUSE_JOIN: return ViewChangeCause::kJoin;
-    case v1::VIEW_CHANGE_CAUSE_LEAVE: return ViewChangeCause::kLeave;
-    case v1::VIEW_CHANGE_CAUSE_DRAIN: return ViewChangeCause::kDrain;
-    case v1::VIEW_CHANGE_CAUSE_SWITCH: return ViewChangeCause::kSwitch;
-    case v1::VIEW_CHANGE_CAUSE_RESTART: return ViewChangeCause::kRestart;
-    default: break;
+    case v1::VIEW_CHANGE_CAUSE_START:
+      return ViewChangeCause::kStart;
+    case v1::VIEW_CHANGE_CAUSE_DEATH:
+      return ViewChangeCause::kDeath;
+    case v1::VIEW_CHANGE_CAUSE_JOIN:
+      return ViewChangeCause::kJoin;
+    case v1::VIEW_CHANGE_CAUSE_LEAVE:
+      return ViewChangeCause::kLeave;
+    case v1::VIEW_CHANGE_CAUSE_DRAIN:
+      return ViewChangeCause::kDrain;
+    case v1::VIEW_CHANGE_CAUSE_SWITCH:
+      return ViewChangeCause::kSwitch;
+    case v1::VIEW_CHANGE_CAUSE_RESTART:
+      return ViewChangeCause::kRestart;
+    default:
+      break;
   }
   return FieldError(path, "a known cause", absl::StrCat("number ", static_cast<int>(cause)));
 }
@@ -198,9 +247,8 @@ absl::StatusOr<View> FromProto(const v1::View& view, absl::string_view path) {
     const std::string at = absl::StrFormat("%s[%d]", Field(path, "members"), i);
     MUSTER_ASSIGN_OR_RETURN(Member member, FromProto(view.members(i), at));
     if (!names.insert(member.name).second || !incarnations.insert(member.incarnation).second) {
-      return absl::InvalidArgumentError(absl::StrFormat("%s: %s (%s) is in the view twice", at,
-                                                        member.name,
-                                                        member.incarnation.ToString()));
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "%s: %s (%s) is in the view twice", at, member.name, member.incarnation.ToString()));
     }
     result.members.push_back(std::move(member));
   }

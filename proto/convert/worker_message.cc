@@ -99,8 +99,8 @@ absl::StatusOr<WorkerStatus> StatusFromProto(const v1::WorkerStatus& status) {
   if (status.has_prepared()) {
     MUSTER_RETURN_IF_ERROR(
         CheckRange("status.prepared.step", status.prepared().step(), 1, kMaxJobSteps));
-    result.prepared = Prepared{.step = status.prepared().step(),
-                               .epoch = status.prepared().epoch()};
+    result.prepared =
+        Prepared{.step = status.prepared().step(), .epoch = status.prepared().epoch()};
   }
   if (status.has_record()) {
     MUSTER_ASSIGN_OR_RETURN(result.record, FromProto(status.record(), "status.record"));
@@ -161,10 +161,14 @@ v1::SessionRequest ToProto(const WorkerMessage& message) {
 
 absl::StatusOr<WorkerMessage> FromProto(const v1::SessionRequest& request) {
   switch (request.message_case()) {
-    case v1::SessionRequest::kHello: return HelloFromProto(request.hello());
-    case v1::SessionRequest::kStatus: return StatusFromProto(request.status());
-    case v1::SessionRequest::kSuspicion: return SuspicionFromProto(request.suspicion());
-    case v1::SessionRequest::MESSAGE_NOT_SET: break;
+    case v1::SessionRequest::kHello:
+      return HelloFromProto(request.hello());
+    case v1::SessionRequest::kStatus:
+      return StatusFromProto(request.status());
+    case v1::SessionRequest::kSuspicion:
+      return SuspicionFromProto(request.suspicion());
+    case v1::SessionRequest::MESSAGE_NOT_SET:
+      break;
   }
   return absl::InvalidArgumentError("session request: is empty or of a kind not known here");
 }

@@ -1,5 +1,5 @@
-// Sends gRPC's own log lines to a logger, so that a daemon's output stays one stream of lines in one
-// format. gRPC's hook is global to the process: call from main, before any other use of gRPC.
+// Sends gRPC's own log lines to a logger, so that a daemon's output stays one stream of lines in
+// one format. gRPC's hook is global to the process: call from main, before any other use of gRPC.
 #ifndef MUSTER_PROTO_RPC_GRPC_LOG_H_
 #define MUSTER_PROTO_RPC_GRPC_LOG_H_
 

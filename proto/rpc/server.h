@@ -16,8 +16,8 @@
 
 namespace muster {
 
-// A service, and the name by which the health service knows it, for example "muster.v1.Fleet"; without
-// a name it is part of the whole only.
+// A service, and the name by which the health service knows it, for example "muster.v1.Fleet";
+// without a name it is part of the whole only.
 struct ServedService {
   ServedService(grpc::Service* service, std::string name = "")
       : service(service), name(std::move(name)) {}

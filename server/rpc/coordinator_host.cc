@@ -32,8 +32,8 @@ absl::StatusOr<std::shared_ptr<CoordinatorHost>> CoordinatorHost::Start(
   limits.evictions = static_cast<size_t>(options.core.max_remembered_evictions);
   limits.jobs = static_cast<size_t>(options.core.max_jobs);
   MUSTER_ASSIGN_OR_RETURN(PersistentState state, store.Load(limits));
-  std::shared_ptr<CoordinatorHost> host(new CoordinatorHost(std::move(options), store, files,
-                                                            logger, metrics, std::move(state)));
+  std::shared_ptr<CoordinatorHost> host(
+      new CoordinatorHost(std::move(options), store, files, logger, metrics, std::move(state)));
   absl::Status loaded = host->LoadJobs();
   if (!loaded.ok()) {
     absl::MutexLock lock(&host->mutex_);
@@ -74,9 +74,8 @@ absl::Status CoordinatorHost::LoadJobs() {
     v1::JobDescription resolved;
     if (found == descriptions.end() || !submitted.ParseFromString(found->second.submitted) ||
         !resolved.ParseFromString(found->second.resolved)) {
-      return absl::DataLossError(
-          absl::StrFormat("the coordinator's store has no readable description of job %s",
-                          job.plan.id));
+      return absl::DataLossError(absl::StrFormat(
+          "the coordinator's store has no readable description of job %s", job.plan.id));
     }
     jobs_.Add(job.plan.id, std::move(submitted), std::move(resolved),
               absl::FromUnixMillis(found->second.submitted_at_unix_ms));
@@ -125,8 +124,7 @@ void CoordinatorHost::RunTimers() {
       metrics_->Refresh(core_);
     }
     wake_ = false;
-    const absl::Duration wait =
-        std::clamp(timers_.NextDue() - Now(), absl::ZeroDuration(), kTick);
+    const absl::Duration wait = std::clamp(timers_.NextDue() - Now(), absl::ZeroDuration(), kTick);
     mutex_.AwaitWithTimeout(absl::Condition(&wake_), wait);
   }
 }
@@ -195,8 +193,7 @@ void CoordinatorHost::Send(const coordinator::SendDirective& action) {
   const auto found = sessions_.find(action.to);
   if (found == sessions_.end()) return;
   Session& session = found->second;
-  auto response =
-      std::make_shared<v1::SessionResponse>(ToProto(core_.term(), action.directive));
+  auto response = std::make_shared<v1::SessionResponse>(ToProto(core_.term(), action.directive));
   if (const JobId* job = JobNamedBy(action.directive)) {
     if (const JobEntry* entry = jobs_.Find(*job)) *response->mutable_job() = *entry->resolved;
   }

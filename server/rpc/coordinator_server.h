@@ -46,8 +46,7 @@ class CoordinatorServer {
   // INVALID_ARGUMENT for an address of another form, UNAVAILABLE if it cannot be listened on.
   static absl::StatusOr<std::unique_ptr<CoordinatorServer>> Start(CoordinatorServerOptions options,
                                                                   RecordStore& store,
-                                                                  FileSystem& files,
-                                                                  Logger& logger,
+                                                                  FileSystem& files, Logger& logger,
                                                                   prometheus::Registry* registry);
   // Shuts down at once.
   ~CoordinatorServer();

@@ -101,8 +101,7 @@ absl::StatusOr<v1::Job> CoordinatorHost::GetJob(const JobId& id) {
   return Describe(id);
 }
 
-absl::StatusOr<v1::ListJobsResponse> CoordinatorHost::ListJobs(
-    const v1::ListJobsRequest& request) {
+absl::StatusOr<v1::ListJobsResponse> CoordinatorHost::ListJobs(const v1::ListJobsRequest& request) {
   if (request.page_size() < 0) {
     return FieldError("page_size", "0 or more", absl::StrCat(request.page_size()));
   }
@@ -161,9 +160,8 @@ absl::Status CoordinatorHost::AddWatcher(const JobId& id, std::shared_ptr<JobWat
   if (stopped_) return absl::UnavailableError("the coordinator is shutting down");
   MUSTER_ASSIGN_OR_RETURN(v1::Job job, Describe(id));
   if (static_cast<int>(watchers_.size()) >= options_.max_watchers) {
-    return absl::ResourceExhaustedError(
-        absl::StrFormat("%d watchers follow jobs already, which is the limit",
-                        options_.max_watchers));
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "%d watchers follow jobs already, which is the limit", options_.max_watchers));
   }
   const bool last = core_.FindJob(id)->state >= JobState::kSucceeded;
   watcher->OnJob(std::make_shared<const v1::Job>(std::move(job)), last);

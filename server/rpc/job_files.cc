@@ -19,7 +19,7 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr size_t kIdxHeaderBytes = 8;       // magic and the first dimension
+constexpr size_t kIdxHeaderBytes = 8;  // magic and the first dimension
 constexpr int64_t kMaxManifestBytes = 16 << 20;
 constexpr size_t kReadBytes = 1 << 20;
 
@@ -148,9 +148,8 @@ absl::StatusOr<ResumePoint> FindResumePoint(FileSystem& files, const std::string
       result.warnings.emplace_back(manifest.status().message());
     }
   }
-  std::sort(candidates.begin(), candidates.end(), [](const Candidate& a, const Candidate& b) {
-    return a.manifest.tag > b.manifest.tag;
-  });
+  std::sort(candidates.begin(), candidates.end(),
+            [](const Candidate& a, const Candidate& b) { return a.manifest.tag > b.manifest.tag; });
   for (const Candidate& candidate : candidates) {
     absl::Status intact;
     for (const ManifestSummary::File& file : candidate.manifest.files) {

@@ -27,8 +27,8 @@ struct ResumePoint {
   std::vector<std::string> warnings;       // one per torn or corrupt checkpoint passed over
 };
 
-// The newest checkpoint <directory>/step-* whose files all have the sizes and checksums its manifest
-// says; by branch, then by step. A directory that does not exist has none.
+// The newest checkpoint <directory>/step-* whose files all have the sizes and checksums its
+// manifest says; by branch, then by step. A directory that does not exist has none.
 absl::StatusOr<ResumePoint> FindResumePoint(FileSystem& files, const std::string& directory);
 
 struct ResolvedJob {

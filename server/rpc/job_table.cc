@@ -34,8 +34,8 @@ v1::ViewChange ToPublicViewChange(const coordinator::ViewChangeReport& report) {
 
 }  // namespace
 
-JobEntry& JobTable::Add(const JobId& id, v1::JobDescription submitted,
-                        v1::JobDescription resolved, absl::Time now) {
+JobEntry& JobTable::Add(const JobId& id, v1::JobDescription submitted, v1::JobDescription resolved,
+                        absl::Time now) {
   JobEntry& entry = entries_[id];
   MUSTER_CHECK_EQ(entry.number, 0u) << "job id " << id << " is used twice";
   entry.number = next_number_++;

@@ -19,12 +19,12 @@
 namespace muster {
 
 struct JobEntry {
-  uint64_t number = 0;  // order of submission
+  uint64_t number = 0;           // order of submission
   v1::JobDescription submitted;  // as the client gave it
   // As workers get it: steps instead of passes over the data, so that everybody counts alike.
   std::shared_ptr<const v1::JobDescription> resolved;
   absl::Time submitted_at = absl::InfinitePast();
-  absl::Time ended_at = absl::InfinitePast();  // InfinitePast: not yet
+  absl::Time ended_at = absl::InfinitePast();              // InfinitePast: not yet
   std::deque<coordinator::ViewChangeReport> view_changes;  // the newest, oldest first
   int64_t view_change_count = 0;
 };

@@ -78,8 +78,8 @@ absl::Status SessionReactor::TakeRequest() {
 void SessionReactor::OnHelloTimeout() {
   absl::MutexLock lock(&mutex_);
   if (greeted_) return;
-  CloseLocked(absl::DeadlineExceededError(absl::StrFormat(
-      "no hello came within %s", absl::FormatDuration(limits_.hello_timeout))));
+  CloseLocked(absl::DeadlineExceededError(
+      absl::StrFormat("no hello came within %s", absl::FormatDuration(limits_.hello_timeout))));
 }
 
 // ---- writing and ending ------------------------------------------------------------------------
@@ -163,11 +163,10 @@ void SessionReactor::OnDone() {
 void SessionReactor::SetAlarm(grpc::Alarm& alarm, absl::Duration after,
                               void (SessionReactor::*then)()) {
   // The alarm keeps its function until it is destroyed: a strong reference would be a cycle.
-  alarm.Set(absl::ToChronoTime(absl::Now() + after),
-            [weak = weak_from_this(), then](bool fired) {
-              if (!fired) return;
-              if (const std::shared_ptr<SessionReactor> self = weak.lock()) (self.get()->*then)();
-            });
+  alarm.Set(absl::ToChronoTime(absl::Now() + after), [weak = weak_from_this(), then](bool fired) {
+    if (!fired) return;
+    if (const std::shared_ptr<SessionReactor> self = weak.lock()) (self.get()->*then)();
+  });
 }
 
 }  // namespace muster

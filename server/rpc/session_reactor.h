@@ -49,10 +49,7 @@ class SessionReactor final
  private:
   SessionReactor(std::shared_ptr<CoordinatorHost> host, grpc::CallbackServerContext* context,
                  const SessionLimits& limits, std::function<void()> ended)
-      : host_(std::move(host)),
-        context_(context),
-        limits_(limits),
-        ended_(std::move(ended)) {}
+      : host_(std::move(host)), context_(context), limits_(limits), ended_(std::move(ended)) {}
 
   void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);
   void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);

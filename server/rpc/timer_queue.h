@@ -27,9 +27,7 @@ class TimerQueue {
     at_.erase(found);
   }
   // InfiniteFuture if no timer is set.
-  absl::Time NextDue() const {
-    return due_.empty() ? absl::InfiniteFuture() : due_.begin()->first;
-  }
+  absl::Time NextDue() const { return due_.empty() ? absl::InfiniteFuture() : due_.begin()->first; }
   // The earliest timer that is due, which is unset by that.
   std::optional<coordinator::TimerId> PopDue(absl::Time now) {
     if (due_.empty() || NextDue() > now) return std::nullopt;

@@ -25,9 +25,7 @@ void WatchReactor::OnJob(std::shared_ptr<const v1::Job> job, bool last) {
   GoOn();
 }
 
-void WatchReactor::OnShutdown() {
-  End(absl::UnavailableError("the coordinator is shutting down"));
-}
+void WatchReactor::OnShutdown() { End(absl::UnavailableError("the coordinator is shutting down")); }
 
 void WatchReactor::End(const absl::Status& status) {
   absl::MutexLock lock(&mutex_);

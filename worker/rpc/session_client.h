@@ -1,9 +1,9 @@
 // The worker's end of the session: keeps one stream to the coordinator alive, and reconnects with
 // exponential backoff and jitter when it breaks.
 //
-// Every call is thread-safe and none blocks, except Start, Shutdown and the destructor. The observer
-// is called from one internal thread, one call at a time, in order. It may call everything here but
-// Shutdown and the destructor.
+// Every call is thread-safe and none blocks, except Start, Shutdown and the destructor. The
+// observer is called from one internal thread, one call at a time, in order. It may call everything
+// here but Shutdown and the destructor.
 #ifndef MUSTER_WORKER_RPC_SESSION_CLIENT_H_
 #define MUSTER_WORKER_RPC_SESSION_CLIENT_H_
 

@@ -61,8 +61,8 @@ class SessionStream final
 
   absl::Mutex mutex_;
   std::shared_ptr<SessionStream> self_ ABSL_GUARDED_BY(mutex_);  // until OnDone
-  v1::SessionRequest outgoing_;  // gRPC's while writing_
-  v1::SessionResponse incoming_;  // gRPC's while not arrived_
+  v1::SessionRequest outgoing_;                                  // gRPC's while writing_
+  v1::SessionResponse incoming_;                                 // gRPC's while not arrived_
   bool writing_ ABSL_GUARDED_BY(mutex_) = true;
   bool arrived_ ABSL_GUARDED_BY(mutex_) = false;
   bool closed_ ABSL_GUARDED_BY(mutex_) = false;  // nothing more may be started

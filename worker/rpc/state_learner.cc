@@ -27,12 +27,18 @@ class Receiver {
 
   absl::Status Take(const v1::LearnResponse& response) {
     switch (response.message_case()) {
-      case v1::LearnResponse::kHeader: return TakeHeader(response.header());
-      case v1::LearnResponse::kSnapshot: return TakeSnapshot(response.snapshot());
-      case v1::LearnResponse::kGradient: return TakeGradient(response.gradient());
-      case v1::LearnResponse::kRecord: return TakeRecord(response.record());
-      case v1::LearnResponse::kStable: return TakeStable(response.stable());
-      case v1::LearnResponse::MESSAGE_NOT_SET: break;
+      case v1::LearnResponse::kHeader:
+        return TakeHeader(response.header());
+      case v1::LearnResponse::kSnapshot:
+        return TakeSnapshot(response.snapshot());
+      case v1::LearnResponse::kGradient:
+        return TakeGradient(response.gradient());
+      case v1::LearnResponse::kRecord:
+        return TakeRecord(response.record());
+      case v1::LearnResponse::kStable:
+        return TakeStable(response.stable());
+      case v1::LearnResponse::MESSAGE_NOT_SET:
+        break;
     }
     return absl::DataLossError("the source sent an empty message, or one not known here");
   }
@@ -88,7 +94,8 @@ class Receiver {
   }
 
   absl::Status TakeGradient(const v1::GradientChunk& chunk) {
-    if (!snapshot_done_) return absl::DataLossError("a gradient came before the end of the snapshot");
+    if (!snapshot_done_)
+      return absl::DataLossError("a gradient came before the end of the snapshot");
     if (chunk.step() != next_step_ || chunk.offset() != offset_) {
       return absl::DataLossError(
           absl::StrFormat("expected element %d of the gradient of step %d, got a chunk at %d of "
@@ -137,8 +144,8 @@ class Receiver {
   StateSink& sink_;
   bool has_header_ = false;
   bool snapshot_done_ = false;
-  int32_t array_ = 0;    // next expected
-  int64_t offset_ = 0;   // next expected, in array_ or in gradient_
+  int32_t array_ = 0;   // next expected
+  int64_t offset_ = 0;  // next expected, in array_ or in gradient_
   Step next_step_ = 0;
   std::vector<float> values_;
   std::shared_ptr<std::vector<float>> gradient_;
@@ -192,9 +199,8 @@ class StateLearner::Impl {
     ended_ = true;
     if (cancelled_) return absl::CancelledError(absl::StrCat(peer, ": the transfer was cancelled"));
     if (silent_) {
-      return absl::UnavailableError(
-          absl::StrFormat("%s: nothing came for %s", peer,
-                          absl::FormatDuration(options_.silence_timeout)));
+      return absl::UnavailableError(absl::StrFormat(
+          "%s: nothing came for %s", peer, absl::FormatDuration(options_.silence_timeout)));
     }
     if (!refused.ok()) return Annotate(refused, peer);
     if (status.ok()) return absl::UnavailableError(absl::StrCat(peer, ": ended the transfer"));

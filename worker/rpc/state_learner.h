@@ -1,7 +1,8 @@
 // Receives the training state from a live worker, on a thread of its own.
 //
 // Everything that arrives is checked before the sink sees it: order, bounds, finite limits and the
-// CRC-32C of each chunk. Memory is bounded by what the learner expects, not by what the source says.
+// CRC-32C of each chunk. Memory is bounded by what the learner expects, not by what the source
+// says.
 #ifndef MUSTER_WORKER_RPC_STATE_LEARNER_H_
 #define MUSTER_WORKER_RPC_STATE_LEARNER_H_
 

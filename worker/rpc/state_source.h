@@ -2,8 +2,8 @@
 //
 // The server calls Open and then reads the feed from one thread per learner; a feed is used by one
 // thread at a time and is destroyed on it. Sending is slow, so a feed must not hold up training: it
-// hands out an immutable snapshot and buffers later steps within a limit of its own, beyond which it
-// ends with RESOURCE_EXHAUSTED (the learner starts again).
+// hands out an immutable snapshot and buffers later steps within a limit of its own, beyond which
+// it ends with RESOURCE_EXHAUSTED (the learner starts again).
 #ifndef MUSTER_WORKER_RPC_STATE_SOURCE_H_
 #define MUSTER_WORKER_RPC_STATE_SOURCE_H_
 

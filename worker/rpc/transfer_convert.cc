@@ -65,8 +65,8 @@ absl::StatusOr<SnapshotHeader> FromProto(const v1::SnapshotHeader& header) {
       AsDataLoss(CheckRange("header.update_count", header.update_count(), 0, tag->step)));
   MUSTER_RETURN_IF_ERROR(
       AsDataLoss(CheckRange("header.skipped_steps", header.skipped_steps(), 0, tag->step)));
-  MUSTER_RETURN_IF_ERROR(AsDataLoss(
-      CheckRange("header.nonfinite_in_row", header.nonfinite_in_row(), 0, tag->step)));
+  MUSTER_RETURN_IF_ERROR(
+      AsDataLoss(CheckRange("header.nonfinite_in_row", header.nonfinite_in_row(), 0, tag->step)));
   return SnapshotHeader{.tag = *tag,
                         .update_count = header.update_count(),
                         .nonfinite_in_row = header.nonfinite_in_row(),
@@ -107,9 +107,8 @@ std::string EncodeElements(absl::Span<const float> elements) {
 
 absl::StatusOr<int64_t> CheckElements(absl::string_view data, uint32_t crc32c) {
   if (data.empty() || data.size() % sizeof(float) != 0) {
-    return absl::DataLossError(
-        absl::StrFormat("chunk: expected a whole number of f32 elements, got %d bytes",
-                        data.size()));
+    return absl::DataLossError(absl::StrFormat(
+        "chunk: expected a whole number of f32 elements, got %d bytes", data.size()));
   }
   const uint32_t computed = Crc32c(data);
   if (computed != crc32c) {

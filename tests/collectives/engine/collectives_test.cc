@@ -1,4 +1,5 @@
-// Every collective against a plain oracle, bit for bit, over transport x ranks x size x algorithm x type.
+// Every collective against a plain oracle, bit for bit, over transport x ranks x size x algorithm x
+// type.
 #include <sys/mman.h>
 #include <unistd.h>
 
@@ -36,18 +37,19 @@ TEST_P(CollectivesTest, AllReduceOfEveryTypeAndOpMatchesTheOracle) {
       for (Algorithm algorithm : kAlgorithms) {
         for (int64_t count : {0, 1, 3, 1000, 5003}) {
           const bool in_place = count % 2 == 1;
-          SCOPED_TRACE(absl::StrFormat("%s %s %s %d", Name(dtype), Name(op), Name(algorithm), count));
+          SCOPED_TRACE(
+              absl::StrFormat("%s %s %s %d", Name(dtype), Name(op), Name(algorithm), count));
           std::vector<Bytes> inputs;
           for (Rank r = 0; r < size(); ++r) inputs.push_back(RandomElements(dtype, count, 7, r));
-          const Bytes expected =
-              ReduceCanonically(dtype, op, inputs, EvenCounts(count, size()));
+          const Bytes expected = ReduceCanonically(dtype, op, inputs, EvenCounts(count, size()));
           std::vector<Bytes> outputs = inputs;
           RunRanks(size(), [&](Rank r) {
             CollectiveOptions options;
             options.algorithm = algorithm;
             options.caller_waits = r % 2 == 0;
             const void* input = in_place ? outputs[r].data() : inputs[r].data();
-            Work work = fleet_.ranks[r]->AllReduce(input, outputs[r].data(), count, dtype, op, options);
+            Work work =
+                fleet_.ranks[r]->AllReduce(input, outputs[r].data(), count, dtype, op, options);
             ASSERT_TRUE(work.Wait().ok()) << work.status();
           });
           for (Rank r = 0; r < size(); ++r) ASSERT_EQ(outputs[r], expected) << "rank " << r;
@@ -82,12 +84,14 @@ TEST_P(CollectivesTest, UnevenReduceScatterAndAllGatherMatchTheOracle) {
           Work scatter = fleet_.ranks[r]->ReduceScatter(inputs[r].data(), part, counts, dtype,
                                                         ReduceOp::kSum, options);
           ASSERT_TRUE(scatter.Wait().ok()) << scatter.status();
-          ASSERT_TRUE(mine.empty() || std::memcmp(part, expected.data() + offsets[r], mine.size()) == 0);
+          ASSERT_TRUE(mine.empty() ||
+                      std::memcmp(part, expected.data() + offsets[r], mine.size()) == 0);
           if (in_place) {
             if (!mine.empty()) std::memcpy(gathered[r].data() + offsets[r], part, mine.size());
             part = gathered[r].data() + offsets[r];
           }
-          Work gather = fleet_.ranks[r]->AllGather(part, gathered[r].data(), counts, dtype, options);
+          Work gather =
+              fleet_.ranks[r]->AllGather(part, gathered[r].data(), counts, dtype, options);
           ASSERT_TRUE(gather.Wait().ok()) << gather.status();
         });
         for (Rank r = 0; r < size(); ++r) ASSERT_EQ(gathered[r], expected) << "rank " << r;
@@ -138,7 +142,8 @@ TEST_P(CollectivesTest, ManyIssuedAtOnceAndAwaitedInAnyOrder) {
     std::vector<int> order(kWorks);
     std::iota(order.begin(), order.end(), 0);
     for (int i = kWorks - 1; i > 0; --i) {
-      std::swap(order[i], order[random.Below(static_cast<uint64_t>(i), static_cast<uint64_t>(i + 1))]);
+      std::swap(order[i],
+                order[random.Below(static_cast<uint64_t>(i), static_cast<uint64_t>(i + 1))]);
     }
     for (int w : order) {
       ASSERT_TRUE(works[w].Wait().ok()) << works[w].status();
@@ -207,7 +212,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Shape{MeshKind::kTcpIpv6, 2}),
     [](const auto& info) { return absl::StrCat(NameOf(info.param.kind), info.param.world_size); });
 
-// `bytes` of memory that show the same few pages again and again: costs no memory, and no time to touch it.
+// `bytes` of memory that show the same few pages again and again: costs no memory, and no time to
+// touch it.
 class RepeatedMemory {
  public:
   static constexpr int64_t kPeriod = (1 << 20) + 4096;  // No power of two, so that a shift shows.

@@ -31,27 +31,28 @@ TEST_P(CommunicatorFailureTest, EachKindOfMismatchFailsEveryRankAndNamesBothCall
   };
   const std::vector<int64_t> parts = {4, 4, 4};
   const std::vector<Case> cases = {
-      {"12 elements", [](Communicator& c, void* data) {
+      {"12 elements",
+       [](Communicator& c, void* data) {
          return c.AllReduce(data, data, 12, DType::kF32, ReduceOp::kSum);
        }},
-      {"i32", [](Communicator& c, void* data) {
-         return c.AllReduce(data, data, 6, DType::kI32, ReduceOp::kSum);
-       }},
-      {"max", [](Communicator& c, void* data) {
-         return c.AllReduce(data, data, 6, DType::kF32, ReduceOp::kMax);
-       }},
-      {"root 2", [](Communicator& c, void* data) {
-         return c.Broadcast(data, data, 6, DType::kF32, 2);
-       }},
-      {"ring", [](Communicator& c, void* data) {
+      {"i32", [](Communicator& c,
+                 void* data) { return c.AllReduce(data, data, 6, DType::kI32, ReduceOp::kSum); }},
+      {"max", [](Communicator& c,
+                 void* data) { return c.AllReduce(data, data, 6, DType::kF32, ReduceOp::kMax); }},
+      {"root 2",
+       [](Communicator& c, void* data) { return c.Broadcast(data, data, 6, DType::kF32, 2); }},
+      {"ring",
+       [](Communicator& c, void* data) {
          CollectiveOptions options;
          options.algorithm = Algorithm::kRing;
          return c.AllReduce(data, data, 6, DType::kF32, ReduceOp::kSum, options);
        }},
-      {"0 elements", [](Communicator& c, void* data) {
+      {"0 elements",
+       [](Communicator& c, void* data) {
          return c.AllReduce(data, data, 0, DType::kF32, ReduceOp::kSum);
        }},
-      {"parts", [&parts](Communicator& c, void* data) {
+      {"parts",
+       [&parts](Communicator& c, void* data) {
          return c.AllGather(static_cast<float*>(data) + 8, data, parts, DType::kF32);
        }},
       {"barrier", [](Communicator& c, void*) { return c.Barrier(); }},
@@ -176,22 +177,24 @@ TEST_P(CommunicatorFailureTest, BadArgumentsAreNamedAndDoNotLeaveOthersHanging) 
   const std::vector<int64_t> negative = {1, -2};
   using Bad = std::function<Work(Communicator&)>;
   const std::vector<std::pair<const char*, Bad>> bad = {
-      {"count", [&](Communicator& c) {
+      {"count",
+       [&](Communicator& c) {
          return c.AllReduce(data.data(), data.data(), -1, DType::kF32, ReduceOp::kSum);
        }},
-      {"null", [&](Communicator& c) {
+      {"null",
+       [&](Communicator& c) {
          return c.AllReduce(nullptr, data.data(), 1, DType::kF32, ReduceOp::kSum);
        }},
-      {"overlap", [&](Communicator& c) {
+      {"overlap",
+       [&](Communicator& c) {
          return c.AllReduce(data.data(), data.data() + 1, 5, DType::kF32, ReduceOp::kSum);
        }},
-      {"root", [&](Communicator& c) {
-         return c.Broadcast(data.data(), data.data(), 5, DType::kF32, 2);
-       }},
-      {"counts", [&](Communicator& c) {
-         return c.AllGather(data.data(), data.data(), three, DType::kF32);
-       }},
-      {"counts", [&](Communicator& c) {
+      {"root",
+       [&](Communicator& c) { return c.Broadcast(data.data(), data.data(), 5, DType::kF32, 2); }},
+      {"counts",
+       [&](Communicator& c) { return c.AllGather(data.data(), data.data(), three, DType::kF32); }},
+      {"counts",
+       [&](Communicator& c) {
          return c.AllGather(data.data(), data.data(), negative, DType::kF32);
        }},
   };

@@ -34,7 +34,8 @@ inline TestFleet MakeFleet(MeshKind kind, int world_size, CommunicatorOptions op
   return fleet;
 }
 
-// Small whole numbers' worth of random bits in the dtype, so that sums are finite but not exact in 16 bits.
+// Small whole numbers' worth of random bits in the dtype, so that sums are finite but not exact in
+// 16 bits.
 inline Bytes RandomElements(DType dtype, int64_t count, uint64_t seed, Rank rank) {
   const RandomStream random(seed, "engine-test", static_cast<uint64_t>(rank));
   Bytes bytes(static_cast<size_t>(count) * SizeOf(dtype));

@@ -66,8 +66,8 @@ inline TestMesh MakeMesh(MeshKind kind, int world_size, TransportLimits limits =
     auto listener = TcpListener::Create(options);
     EXPECT_TRUE(listener.ok()) << listener.status();
     mesh.listeners.push_back(*std::move(listener));
-    spec.members.push_back({Incarnation{static_cast<uint64_t>(100 + r)},
-                            mesh.listeners.back()->address()});
+    spec.members.push_back(
+        {Incarnation{static_cast<uint64_t>(100 + r)}, mesh.listeners.back()->address()});
   }
   mesh.ends.resize(static_cast<size_t>(world_size));
   RunRanks(world_size, [&](Rank r) {

@@ -118,13 +118,15 @@ TEST_F(TcpTransportTest, AnotherIncarnationOrShapeIsRefusedWithTheReason) {
       {"incarnation", [](MeshSpec& s) { s.members[1].incarnation = Incarnation{99}; }},
       {"incarnation", [](MeshSpec& s) { s.members[0].incarnation = Incarnation{99}; }},
       {"channels", [](MeshSpec& s) { s.options.channels = 2; }},
-      {"of 3", [](MeshSpec& s) { s.members.push_back({Incarnation{3}, s.members[1].address}); }},
+      {"of 3",
+       [](MeshSpec& s) {
+         s.members.push_back({Incarnation{3}, s.members[1].address});
+       }},
   };
   for (const Case& changed : cases) {
     ++spec_.epoch;
-    std::thread waiting([&] {
-      EXPECT_FALSE(Connect(0, spec_, absl::Now() + absl::Milliseconds(200)).ok());
-    });
+    std::thread waiting(
+        [&] { EXPECT_FALSE(Connect(0, spec_, absl::Now() + absl::Milliseconds(200)).ok()); });
     absl::SleepFor(absl::Milliseconds(20));
     MeshSpec other = spec_;
     changed.change(other);
@@ -138,11 +140,10 @@ TEST_F(TcpTransportTest, AnotherIncarnationOrShapeIsRefusedWithTheReason) {
 TEST_F(TcpTransportTest, AnotherJobsConnectionNeverGetsIn) {
   MeshSpec other = spec_;
   other.token = "fleet/other";
-  std::thread stranger([&] {
-    EXPECT_FALSE(Connect(1, other, absl::Now() + absl::Milliseconds(200)).ok());
-  });
-  EXPECT_TRUE(absl::IsDeadlineExceeded(
-      Connect(0, spec_, absl::Now() + absl::Milliseconds(200)).status()));
+  std::thread stranger(
+      [&] { EXPECT_FALSE(Connect(1, other, absl::Now() + absl::Milliseconds(200)).ok()); });
+  EXPECT_TRUE(
+      absl::IsDeadlineExceeded(Connect(0, spec_, absl::Now() + absl::Milliseconds(200)).status()));
   stranger.join();
 }
 
@@ -234,7 +235,8 @@ TEST(TcpTransportDeath, AKilledProcessIsNamedAtOnce) {
     char fixed[64] = {};
     return read(fd, fixed, sizeof(fixed)) == sizeof(fixed) ? std::string(fixed) : std::string();
   };
-  const auto join = [](TcpListener& listener, Rank rank, const std::string& a, const std::string& b) {
+  const auto join = [](TcpListener& listener, Rank rank, const std::string& a,
+                       const std::string& b) {
     MeshSpec spec;
     spec.token = "kill";
     spec.epoch = 1;

@@ -52,7 +52,8 @@ class Collector : public PieceConsumer {
     EXPECT_EQ(offset, static_cast<int64_t>(bytes.size()));
     EXPECT_FALSE(piece.empty());
     EXPECT_EQ(piece.size() % static_cast<size_t>(element_bytes_), 0u);
-    EXPECT_EQ(reinterpret_cast<uintptr_t>(piece.data()) % static_cast<uintptr_t>(element_bytes_), 0u);
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(piece.data()) % static_cast<uintptr_t>(element_bytes_),
+              0u);
     bytes.insert(bytes.end(), piece.begin(), piece.end());
   }
   Bytes bytes;
@@ -83,7 +84,7 @@ TEST_P(TransportConformanceTest, SaysWhoItIs) {
 
 TEST_P(TransportConformanceTest, EverySizeArrivesWholeInMemoryAndPieceByPiece) {
   TestMesh mesh = Make(2);
-  const std::vector<size_t> sizes = {0,     8,      16,     24,      4096,    65528,
+  const std::vector<size_t> sizes = {0,     8,      16,     24,      4096,   65528,
                                      65536, 262144, 262152, 1000000, 5 << 20};
   RunRanks(2, [&](Rank r) {
     Transport& end = *mesh.ends[r];
@@ -151,7 +152,8 @@ TEST_P(TransportConformanceTest, ManySmallMessagesPostedInAnyOrder) {
     std::vector<int> order(kMessages);
     std::iota(order.begin(), order.end(), 0);
     for (int i = kMessages - 1; i > 0; --i) {
-      std::swap(order[i], order[random.Below(static_cast<uint64_t>(i), static_cast<uint64_t>(i + 1))]);
+      std::swap(order[i],
+                order[random.Below(static_cast<uint64_t>(i), static_cast<uint64_t>(i + 1))]);
     }
     for (int i = 0; i < kMessages; ++i) sent[i] = static_cast<uint64_t>(r * 1000 + i);
     Completions completions(end);

@@ -120,15 +120,15 @@ INSTANTIATE_TEST_SUITE_P(
     Requests, BadRequestTest,
     ::testing::Values(
         BadRequest{"Empty", [](auto& r) {}, "session request: is empty"},
-        BadRequest{"HelloWithoutSelf", [](auto& r) { r.mutable_hello(); }, "hello.self: is missing"},
+        BadRequest{"HelloWithoutSelf", [](auto& r) { r.mutable_hello(); },
+                   "hello.self: is missing"},
         BadRequest{"BadName", [](auto& r) { Self(r)->set_name("no spaces"); },
                    "hello.self.name: must be"},
         BadRequest{"NoIncarnation", [](auto& r) { Self(r)->set_incarnation(0); },
                    "hello.self.incarnation: is missing"},
         BadRequest{"NoDataAddress", [](auto& r) { Self(r)->clear_data_address(); },
                    "hello.self.data_address: is missing"},
-        BadRequest{"LongAddress",
-                   [](auto& r) { Self(r)->set_rpc_address(std::string(301, '1')); },
+        BadRequest{"LongAddress", [](auto& r) { Self(r)->set_rpc_address(std::string(301, '1')); },
                    "hello.self.rpc_address: must be at most 300 bytes, got 301"},
         BadRequest{"NoPhase", [](auto& r) { Status(r)->clear_phase(); },
                    "status.phase: must be a known phase, got number 0"},
@@ -193,14 +193,16 @@ TEST(BadDirective, IsRefusedByFieldName) {
   bad_job.mutable_job()->clear_model();
   EXPECT_THAT(refusal(bad_job), StartsWith("job: model: needs one of"));
 
-  EXPECT_THAT(refusal(ToProto(1, Propose{.epoch = 1, .job = "j",
-                                         .members = {Incarnation{5}, Incarnation{5}}})),
+  EXPECT_THAT(refusal(ToProto(
+                  1, Propose{.epoch = 1, .job = "j", .members = {Incarnation{5}, Incarnation{5}}})),
               StartsWith("propose.members[1]: must be an incarnation not named before"));
   EXPECT_THAT(refusal(ToProto(1, EndJob{.job = "j", .outcome = JobState::kRunning})),
               StartsWith("end_job.outcome: must be succeeded, failed or cancelled, got running"));
-  EXPECT_THAT(refusal(ToProto(1, Welcome{.fleet_id = "f", .heartbeat_ms = 100, .lease_ms = 50,
-                                         .orphan_timeout_ms = 1})),
-              StartsWith("welcome.lease_ms: must be 100 to"));
+  EXPECT_THAT(
+      refusal(ToProto(
+          1,
+          Welcome{.fleet_id = "f", .heartbeat_ms = 100, .lease_ms = 50, .orphan_timeout_ms = 1})),
+      StartsWith("welcome.lease_ms: must be 100 to"));
 }
 
 }  // namespace

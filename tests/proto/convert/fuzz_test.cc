@@ -21,11 +21,15 @@ std::string Mutate(std::string bytes, std::mt19937_64& random) {
       case 0:
         if (!bytes.empty()) bytes[at] = static_cast<char>(bytes[at] ^ (1 << random() % 8));
         break;
-      case 1: bytes.insert(at, 1, static_cast<char>(random())); break;
+      case 1:
+        bytes.insert(at, 1, static_cast<char>(random()));
+        break;
       case 2:
         if (!bytes.empty()) bytes.erase(at, 1 + random() % 3);
         break;
-      default: bytes.insert(at, bytes.substr(at, random() % 20)); break;
+      default:
+        bytes.insert(at, bytes.substr(at, random() % 20));
+        break;
     }
   }
   return bytes;

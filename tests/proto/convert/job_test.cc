@@ -65,8 +65,8 @@ TEST(JobSpecFromProto, ResolvesDefaults) {
   idx->clear_test_labels();
   const absl::StatusOr<JobSpec> spec = JobSpecFromProto(job);
   ASSERT_TRUE(spec.ok()) << spec.status();
-  EXPECT_EQ(spec->workers, (WorkersSpec{.min = 1, .start = 1, .max = 1024,
-                                        .start_timeout_ms = 30'000}));
+  EXPECT_EQ(spec->workers,
+            (WorkersSpec{.min = 1, .start = 1, .max = 1024, .start_timeout_ms = 30'000}));
   EXPECT_EQ(spec->checkpoints, (CheckpointsSpec{.directory = "", .every = 0, .keep = 3}));
   EXPECT_EQ(spec->communication.algorithm, CommunicationSpec::Algorithm::kAutomatic);
   EXPECT_EQ(spec->communication.bucket_bytes, 1 << 20);
@@ -234,7 +234,7 @@ JobSpec WithEpochs(double epochs, int32_t batch, int64_t warmup = 0) {
 }
 
 TEST(ResolveSteps, RoundsUp) {
-  EXPECT_EQ(*ResolveSteps(WithEpochs(3, 256), 60'000), 704);   // 703.125
+  EXPECT_EQ(*ResolveSteps(WithEpochs(3, 256), 60'000), 704);  // 703.125
   EXPECT_EQ(*ResolveSteps(WithEpochs(2, 100), 60'000), 1'200);
   EXPECT_EQ(*ResolveSteps(WithEpochs(0.1, 6'000), 60'000), 1);
   EXPECT_EQ(*ResolveSteps(WithEpochs(0.7, 6'000), 60'000), 7);

@@ -17,7 +17,8 @@ Incarnation AnIncarnation(Random& random) { return Incarnation{random() | 1}; }
 std::string Text(Random& random, int most) {
   std::string text;
   for (int64_t i = Below(random, most + 1); i > 0; --i) {
-    text += Below(random, 20) == 0 ? "\u00e9" : std::string(1, static_cast<char>(' ' + Below(random, 95)));
+    text += Below(random, 20) == 0 ? "\u00e9"
+                                   : std::string(1, static_cast<char>(' ' + Below(random, 95)));
   }
   return text;
 }
@@ -114,10 +115,12 @@ WorkerMessage RandomWorkerMessage(Random& random) {
                    .fleet_id = Text(random, 20),
                    .highest_epoch = random(),
                    .highest_term = random()};
-    case 1: return Status(random);
+    case 1:
+      return Status(random);
     default:
-      return Suspicion{
-          .epoch = random(), .suspect = Coin(random) ? AnIncarnation(random) : Incarnation{}, .reason = Text(random, 100)};
+      return Suspicion{.epoch = random(),
+                       .suspect = Coin(random) ? AnIncarnation(random) : Incarnation{},
+                       .reason = Text(random, 100)};
   }
 }
 
@@ -130,7 +133,8 @@ Directive RandomDirective(Random& random) {
                      .lease_ms = heartbeat + Below(random, 10'000),
                      .orphan_timeout_ms = 1 + Below(random, 10'000)};
     }
-    case 1: return Evicted{.reason = Text(random, 100), .permanent = Coin(random)};
+    case 1:
+      return Evicted{.reason = Text(random, 100), .permanent = Coin(random)};
     case 2: {
       Propose propose{.epoch = random() | 1, .job = "j" + Text(random, 20)};
       for (int64_t i = Below(random, 6); i >= 0; --i) {
@@ -145,17 +149,21 @@ Directive RandomDirective(Random& random) {
       if (Coin(random)) activate.fresh_start = FreshStart{Text(random, 30)};
       return activate;
     }
-    case 4: return Pause{.epoch = random() | 1};
+    case 4:
+      return Pause{.epoch = random() | 1};
     case 5:
       return Learn{
           .job = "j" + Text(random, 20), .epoch = random() | 1, .source = AMember(random, 3)};
-    case 6: return Seal{.epoch = random() | 1, .tag = Tag(random)};
-    case 7: return CommitCheckpoint{.tag = Tag(random)};
+    case 6:
+      return Seal{.epoch = random() | 1, .tag = Tag(random)};
+    case 7:
+      return CommitCheckpoint{.tag = Tag(random)};
     case 8:
       return EndJob{.job = "j" + Text(random, 20),
                     .outcome = static_cast<JobState>(5 + Below(random, 3)),
                     .reason = Text(random, 100)};
-    default: return Release{.reason = Text(random, 100)};
+    default:
+      return Release{.reason = Text(random, 100)};
   }
 }
 

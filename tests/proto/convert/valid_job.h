@@ -22,7 +22,7 @@ inline v1::JobDescription ValidJob() {
     checkpoints { directory: "/c" every: 50 keep: 2 resume: true }
     communication { algorithm: DIRECT bucket_bytes: 65536 timeout_ms: 5000 }
   )",
-                                                                     &job);
+                                                                    &job);
   if (!parsed) std::abort();
   return job;
 }

@@ -326,7 +326,8 @@ TEST(CoordinatorServer, ListsItsServicesByReflection) {
   grpc::Slice bytes;
   ASSERT_TRUE(response.DumpToSingleSlice(&bytes).ok());
   const std::string text(reinterpret_cast<const char*>(bytes.begin()), bytes.size());
-  for (const char* service : {"muster.v1.Coordinator", "muster.v1.Fleet", "grpc.health.v1.Health"}) {
+  for (const char* service :
+       {"muster.v1.Coordinator", "muster.v1.Fleet", "grpc.health.v1.Health"}) {
     EXPECT_THAT(text, HasSubstr(service));
   }
   context.TryCancel();

@@ -3,8 +3,8 @@
 
 #include <vector>
 
-#include "gtest/gtest.h"
 #include "base/control/rules.h"
+#include "gtest/gtest.h"
 
 namespace muster {
 namespace {
@@ -93,15 +93,15 @@ TEST(CoordinatorHost, NothingIsSaidThatCouldNotBeWrittenDown) {
     training->mutable_learning_rate()->set_peak(1);
     (*host)->SubmitJob(request).IgnoreError();
     (*host)->OnStatus(Incarnation{7}, link.get(), Answer(1, 0));
-    const bool proposed = std::count(link->sent.begin(), link->sent.end(),
-                                     v1::SessionResponse::kPropose) > 0;
+    const bool proposed =
+        std::count(link->sent.begin(), link->sent.end(), v1::SessionResponse::kPropose) > 0;
     if (proposed) {
       WorkerStatus answer = Answer(2, 1);
       answer.job = (*host)->ListJobs({})->jobs(0).id();
       (*host)->OnStatus(Incarnation{7}, link.get(), answer);
     }
-    const bool activated = std::count(link->sent.begin(), link->sent.end(),
-                                      v1::SessionResponse::kActivate) > 0;
+    const bool activated =
+        std::count(link->sent.begin(), link->sent.end(), v1::SessionResponse::kActivate) > 0;
     // Records in order: term, job, epoch, decision.
     EXPECT_EQ(proposed, records >= 3);
     EXPECT_EQ(activated, records >= 4);

@@ -117,8 +117,7 @@ std::optional<v1::SessionResponse> FakeWorker::Await(
   }
 }
 
-std::optional<v1::SessionResponse> FakeWorker::Await(
-    v1::SessionResponse::DirectiveCase directive) {
+std::optional<v1::SessionResponse> FakeWorker::Await(v1::SessionResponse::DirectiveCase directive) {
   return Await(
       [&](const v1::SessionResponse& response) { return response.directive_case() == directive; });
 }

@@ -21,8 +21,8 @@ Hello TestHello(const std::string& name, uint64_t incarnation);
 
 class FakeWorker {
  public:
-  // Opens the stream and, unless `hello` is empty, says hello. With `obey`, it answers proposals and
-  // follows activations like a worker that has nothing to compute.
+  // Opens the stream and, unless `hello` is empty, says hello. With `obey`, it answers proposals
+  // and follows activations like a worker that has nothing to compute.
   FakeWorker(const std::string& address, const std::optional<Hello>& hello, bool obey = false);
   // Cancels the stream.
   ~FakeWorker();

@@ -38,15 +38,14 @@ class JobFilesTest : public ::testing::Test {
   std::string WriteCheckpoint(int64_t step, uint64_t branch, const std::string& contents) {
     const std::string name = absl::StrFormat("ckpt/step-%08d", step);
     Write(name + "/model.bin", contents);
-    nlohmann::json manifest = {{"format", 1},
-                               {"step", step},
-                               {"branch", branch},
-                               {"epoch", 3},
-                               {"parameters_sha256", "p" + std::to_string(step)},
-                               {"files",
-                                {{{"name", "model.bin"},
-                                  {"bytes", contents.size()},
-                                  {"sha256", Sha256Hex(contents)}}}}};
+    nlohmann::json manifest = {
+        {"format", 1},
+        {"step", step},
+        {"branch", branch},
+        {"epoch", 3},
+        {"parameters_sha256", "p" + std::to_string(step)},
+        {"files",
+         {{{"name", "model.bin"}, {"bytes", contents.size()}, {"sha256", Sha256Hex(contents)}}}}};
     manifest["checksum"] = Sha256Hex(manifest.dump());
     Write(name + "/manifest.json", manifest.dump(2));
     return JoinPath(directory_, name);
@@ -84,8 +83,8 @@ TEST_F(JobFilesTest, CountsItemsPlainAndCompressed) {
 
 TEST_F(JobFilesTest, RefusesWhatIsNoIdxFile) {
   for (const std::string& bytes :
-       {std::string(), std::string("\0\0\x08", 3), std::string("P5 28 28 255 ..."),
-        Gzip("abc"), std::string("\x1f\x8b garbage"), std::string("\0\0\x0d\x03\0\0\0\x05", 8)}) {
+       {std::string(), std::string("\0\0\x08", 3), std::string("P5 28 28 255 ..."), Gzip("abc"),
+        std::string("\x1f\x8b garbage"), std::string("\0\0\x0d\x03\0\0\0\x05", 8)}) {
     const absl::StatusOr<int64_t> count = CountIdxItems(files_, Write("file", bytes));
     EXPECT_EQ(count.status().code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(count.status().message()), HasSubstr("/file: is "));
@@ -126,10 +125,8 @@ TEST_F(JobFilesTest, PassesOverTornAndCorruptOnes) {
   std::string text = *ReadFile(files_, manifest, 1 << 20);
   text.replace(text.find("\"step\": 400"), 11, "\"step\": 900");
   Write("ckpt/step-00000400/manifest.json", text);
-  ASSERT_TRUE(
-      files_.RemoveAll(JoinPath(directory_, "ckpt/step-00000500/manifest.json")).ok());
-  const absl::StatusOr<ResumePoint> found =
-      FindResumePoint(files_, JoinPath(directory_, "ckpt"));
+  ASSERT_TRUE(files_.RemoveAll(JoinPath(directory_, "ckpt/step-00000500/manifest.json")).ok());
+  const absl::StatusOr<ResumePoint> found = FindResumePoint(files_, JoinPath(directory_, "ckpt"));
   ASSERT_TRUE(found.ok()) << found.status();
   EXPECT_EQ(found->newest->tag.step, 100);
   EXPECT_THAT(found->warnings,

@@ -25,7 +25,7 @@ inline v1::JobDescription TestJob(const std::string& name = "job", int64_t steps
       optimizer { sgd { momentum: 0.9 } } learning_rate { peak: 0.1 } }
     workers { start_timeout_ms: 0 }
   )",
-                                                                     &job);
+                                                                    &job);
   EXPECT_TRUE(parsed);
   job.set_name(name);
   job.mutable_training()->set_steps(steps);
