@@ -48,8 +48,8 @@ struct CommunicatorOptions {
   int64_t segment_bytes = 512 << 10;
   // kAuto takes the direct algorithm up to this many bytes, and the ring above.
   int64_t direct_limit_bytes = 64 << 10;
-  // How long a waiting thread spins before it blocks. Negative: 50 us where the ranks of this host
-  // are no more than its cores, else 0.
+  // The longest a waiting thread spins before it blocks, where spinning is found to pay
+  // (adaptive_spin.h). Negative: 50 us where the ranks of this host are no more than its cores, else 0.
   absl::Duration spin = absl::Microseconds(-1);
   // Timeout of operations that give none.
   absl::Duration default_timeout = absl::Seconds(30);

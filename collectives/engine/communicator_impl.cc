@@ -39,8 +39,7 @@ CommunicatorImpl::CommunicatorImpl(std::unique_ptr<Transport> transport,
                                    CommunicatorOptions options)
     : transport_(std::move(transport)),
       options_(std::move(options)),
-      spin_(SpinOf(options_, *transport_)),
-      engine_(*transport_),
+      engine_(*transport_, SpinOf(options_, *transport_)),
       background_([this] { Background(); }) {}
 
 CommunicatorImpl::~CommunicatorImpl() {
@@ -186,7 +185,7 @@ void CommunicatorImpl::Drive(const Operation* own) {
     const bool awaited = own != nullptr || waiting_hint_ > 0;
     finished_.clear();
     status = engine_.Progress(only_look ? absl::InfinitePast() : absl::InfiniteFuture(),
-                              awaited ? spin_ : absl::ZeroDuration(), &finished_);
+                              awaited, &finished_);
     if (!finished_.empty()) {
       MutexLock lock(&mu_);
       for (const auto& operation : finished_) {

@@ -73,7 +73,6 @@ class CommunicatorImpl {
 
   const std::unique_ptr<Transport> transport_;
   const CommunicatorOptions options_;
-  const absl::Duration spin_;
   Engine engine_;                                       // of the driver
   std::vector<std::shared_ptr<Operation>> finished_;    // of the driver
 

@@ -27,8 +27,10 @@ std::string Operation::Describe() const {
   return text;
 }
 
-Engine::Engine(Transport& transport)
-    : transport_(transport), peers_(static_cast<size_t>(transport.world_size())) {
+Engine::Engine(Transport& transport, absl::Duration longest_spin)
+    : transport_(transport),
+      spin_(longest_spin),
+      peers_(static_cast<size_t>(transport.world_size())) {
   for (Rank r = 0; r < transport_.world_size(); ++r) {
     if (r != transport_.rank()) PostFingerprintReceive(r);
   }
@@ -138,7 +140,7 @@ absl::Status Engine::CheckDeadline() const {
   return late.empty() ? status : WithCulprit(status, late.front());
 }
 
-absl::Status Engine::Progress(absl::Time deadline, absl::Duration spin,
+absl::Status Engine::Progress(absl::Time deadline, bool awaited,
                               std::vector<std::shared_ptr<Operation>>* finished) {
   bool ran = false;
   for (const auto& execution : active_) ran = ran || execution->RunLocal();
@@ -147,8 +149,11 @@ absl::Status Engine::Progress(absl::Time deadline, absl::Duration spin,
   completed_.clear();
   if (!(alone && ran)) {
     const bool at_once = ran || (!active_.empty() && active_.front()->done());
+    const absl::Duration spin = at_once || !awaited ? absl::ZeroDuration() : spin_.Next();
+    const absl::Time before = spin > absl::ZeroDuration() ? absl::Now() : absl::Time();
     MUSTER_RETURN_IF_ERROR(
         transport_.Poll(at_once ? absl::InfinitePast() : deadline, spin, &completed_));
+    if (spin > absl::ZeroDuration()) spin_.Report(spin, absl::Now() - before);
   }
   for (uint64_t token : completed_) {
     const int slot = Execution::SlotOf(token);

@@ -22,6 +22,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "collectives/engine/adaptive_spin.h"
 #include "collectives/engine/execution.h"
 #include "collectives/engine/operation.h"
 #include "collectives/engine/scratch_pool.h"
@@ -33,7 +34,8 @@ class Engine {
  public:
   static constexpr size_t kMostActive = 2;
 
-  explicit Engine(Transport& transport);
+  // Waits spin for at most `longest_spin`, where that pays.
+  Engine(Transport& transport, absl::Duration longest_spin);
 
   size_t active() const { return active_.size(); }
   bool HasRoom() const { return active_.size() < kMostActive; }
@@ -43,9 +45,9 @@ class Engine {
   absl::Status Start(std::shared_ptr<Operation> operation);
 
   // Moves on, waiting for the transport until `deadline` at most. Appends finished operations, in
-  // order. Not OK, final: the transport has failed; calls do not match (INVALID_ARGUMENT); the current operation's deadline
+  // order. Spins only if somebody waits. Not OK, final: the transport has failed; calls do not match (INVALID_ARGUMENT); the current operation's deadline
   // has passed (DEADLINE_EXCEEDED; CulpritOf is a rank waited for).
-  absl::Status Progress(absl::Time deadline, absl::Duration spin,
+  absl::Status Progress(absl::Time deadline, bool awaited,
                         std::vector<std::shared_ptr<Operation>>* finished);
 
  private:
@@ -67,6 +69,7 @@ class Engine {
   Execution* Find(int slot);
 
   Transport& transport_;
+  AdaptiveSpin spin_;
   ScratchPool scratch_pool_;
   std::vector<Peer> peers_;  // by rank
   std::deque<std::unique_ptr<Execution>> active_;
