@@ -1,9 +1,10 @@
 // How long to spin before blocking, learnt from whether spinning has paid of late.
 //
-// Spinning saves a sleep and a wake-up where each rank has a core to itself, and starves the very rank it waits
-// for where ranks share one, which no count of cores tells (other programs run, too). A wait that outlasts its
-// spin halves the next one's, down to none; one that ends within it lengthens it by a quarter. While there is none,
-// every kRetryAfter-th wait tries a short one. Not thread-safe.
+// Spinning saves a sleep and a wake-up where each rank has a core to itself, and starves the very
+// rank it waits for where ranks share one, which no count of cores tells (other programs run, too).
+// A wait that outlasts its spin halves the next one's, down to none; one that ends within it
+// lengthens it by a quarter. While there is none, every kRetryAfter-th wait tries a short one. Not
+// thread-safe.
 #ifndef MUSTER_COLLECTIVES_ENGINE_ADAPTIVE_SPIN_H_
 #define MUSTER_COLLECTIVES_ENGINE_ADAPTIVE_SPIN_H_
 

@@ -19,8 +19,8 @@ struct Call {
   void* output = nullptr;
 };
 
-// Finds out whether the call is in place and says so in its request. INVALID_ARGUMENT: the request is
-// wrong (ValidateRequest), a buffer is null, or buffers overlap otherwise than in place.
+// Finds out whether the call is in place and says so in its request. INVALID_ARGUMENT: the request
+// is wrong (ValidateRequest), a buffer is null, or buffers overlap otherwise than in place.
 absl::Status CheckCall(Call& call);
 
 }  // namespace muster

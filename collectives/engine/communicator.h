@@ -2,11 +2,11 @@
 //
 // Every rank issues the same collectives in the same order; they run strictly in that order (the
 // tail of one may overlap the head of the next). Calls that do not match are detected by a
-// fingerprint that each rank sends ahead of its data: all ranks get INVALID_ARGUMENT naming what either
-// side called, and no data of unlike calls is ever combined.
+// fingerprint that each rank sends ahead of its data: all ranks get INVALID_ARGUMENT naming what
+// either side called, and no data of unlike calls is ever combined.
 //
-// Results. Sums are in canonical order (docs/design.md): bit-identical on all ranks and for the ring
-// and direct algorithms. f16 and bf16 are rounded once. kAverage scales once, after the sum.
+// Results. Sums are in canonical order (docs/design.md): bit-identical on all ranks and for the
+// ring and direct algorithms. f16 and bf16 are rounded once. kAverage scales once, after the sum.
 //
 // Buffers belong to the operation from the call until its Work is done or Abort() has returned.
 // Input and output may be the same memory (in place), also as
@@ -14,12 +14,13 @@
 //   AllGather:     input == output + offset of this rank's part
 // Any other overlap is INVALID_ARGUMENT. Counts are elements.
 //
-// Failure. The first failure is final for the communicator: all pending and later works fail with it, and all
-// other ranks are told. INVALID_ARGUMENT for arguments that are wrong locally is that, too, since the other
-// ranks would wait.
+// Failure. The first failure is final for the communicator: all pending and later works fail with
+// it, and all other ranks are told. INVALID_ARGUMENT for arguments that are wrong locally is that,
+// too, since the other ranks would wait.
 //
 // Progress. A thread in Work::Wait() drives the communicator itself when no other does; otherwise a
-// background thread does. While nothing is outstanding that thread only watches for death and abort of peers.
+// background thread does. While nothing is outstanding that thread only watches for death and abort
+// of peers.
 //
 // Thread-safe. Threads that issue concurrently must themselves see to one order on all ranks.
 #ifndef MUSTER_COLLECTIVES_ENGINE_COMMUNICATOR_H_
@@ -44,17 +45,19 @@
 namespace muster {
 
 struct CommunicatorOptions {
-  // How a transfer is cut, so that receive, reduce and send overlap. Equal on all ranks (part of the fingerprint).
+  // How a transfer is cut, so that receive, reduce and send overlap. Equal on all ranks (part of
+  // the fingerprint).
   int64_t segment_bytes = 512 << 10;
   // kAuto takes the direct algorithm up to this many bytes, and the ring above.
   int64_t direct_limit_bytes = 64 << 10;
   // The longest a waiting thread spins before it blocks, where spinning is found to pay
-  // (adaptive_spin.h). Negative: 50 us where the ranks of this host are no more than its cores, else 0.
+  // (adaptive_spin.h). Negative: 50 us where the ranks of this host are no more than its cores,
+  // else 0.
   absl::Duration spin = absl::Microseconds(-1);
   // Timeout of operations that give none.
   absl::Duration default_timeout = absl::Seconds(30);
-  // Called once, from a thread of the communicator or a waiting one, when it has failed (not after Close). Must not call
-  // back into the communicator.
+  // Called once, from a thread of the communicator or a waiting one, when it has failed (not after
+  // Close). Must not call back into the communicator.
   std::function<void(const MeshFailure&)> on_failure;
   // Issued and not yet done; one more fails the communicator with RESOURCE_EXHAUSTED.
   int max_outstanding = 4096;
@@ -122,8 +125,8 @@ class Communicator {
                  const CollectiveOptions& options = {});
   Work Barrier(const CollectiveOptions& options = {});
 
-  // Fails everything outstanding and later with `reason` (not OK), and tells the other ranks. From any
-  // thread, in bounded time; when it returns nothing touches any buffer any more.
+  // Fails everything outstanding and later with `reason` (not OK), and tells the other ranks. From
+  // any thread, in bounded time; when it returns nothing touches any buffer any more.
   void Abort(const absl::Status& reason, std::optional<Rank> culprit = std::nullopt);
   // Says goodbye to the other ranks. Requires nothing; what is outstanding fails with CANCELLED.
   void Close();

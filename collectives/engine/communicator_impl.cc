@@ -16,8 +16,8 @@ namespace {
 
 // Calls of different kinds whose plans are kept.
 constexpr size_t kMaxPlans = 1024;
-// How often an idle communicator looks at its data connections, where only a mismatched call of a peer can
-// have arrived.
+// How often an idle communicator looks at its data connections, where only a mismatched call of a
+// peer can have arrived.
 constexpr absl::Duration kIdleLook = absl::Milliseconds(100);
 
 absl::Duration SpinOf(const CommunicatorOptions& options, const Transport& transport) {
@@ -89,9 +89,9 @@ absl::Status CommunicatorImpl::Prepare(Call& call, Operation& operation) {
 
 std::shared_ptr<Operation> CommunicatorImpl::Issue(Call call, const CollectiveOptions& options) {
   auto operation = std::make_shared<Operation>();
-  operation->deadline = absl::Now() + (options.timeout > absl::ZeroDuration()
-                                           ? options.timeout
-                                           : options_.default_timeout);
+  operation->deadline =
+      absl::Now() +
+      (options.timeout > absl::ZeroDuration() ? options.timeout : options_.default_timeout);
   operation->label = options.label;
   operation->step = options.step;
   absl::Status status;
@@ -184,8 +184,8 @@ void CommunicatorImpl::Drive(const Operation* own) {
     // Nobody waits for what the background thread does: then it leaves the cores to others.
     const bool awaited = own != nullptr || waiting_hint_ > 0;
     finished_.clear();
-    status = engine_.Progress(only_look ? absl::InfinitePast() : absl::InfiniteFuture(),
-                              awaited, &finished_);
+    status = engine_.Progress(only_look ? absl::InfinitePast() : absl::InfiniteFuture(), awaited,
+                              &finished_);
     if (!finished_.empty()) {
       MutexLock lock(&mu_);
       for (const auto& operation : finished_) {
@@ -240,8 +240,7 @@ void CommunicatorImpl::FailOutstanding() {
   has_queued_ = false;
 }
 
-void CommunicatorImpl::Shut(const absl::Status& reason, std::optional<Rank> culprit,
-                            bool goodbye) {
+void CommunicatorImpl::Shut(const absl::Status& reason, std::optional<Rank> culprit, bool goodbye) {
   bool first = false;
   {
     MutexLock lock(&mu_);

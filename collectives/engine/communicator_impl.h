@@ -1,9 +1,10 @@
 // Threads and locks around the engine: who drives it, how calls get in and outcomes out.
 //
-// The *driver role* is held by at most one thread: one in Wait(), or the background thread when there is
-// outstanding work and nobody waits. Only its holder touches engine_ and calls Poll. Everything else is under mu_.
-// A failure is recorded under mu_, then the transport is closed (which gets a blocked driver out), then,
-// when the driver has left, the outstanding operations are failed: so nothing touches their buffers any more.
+// The *driver role* is held by at most one thread: one in Wait(), or the background thread when
+// there is outstanding work and nobody waits. Only its holder touches engine_ and calls Poll.
+// Everything else is under mu_. A failure is recorded under mu_, then the transport is closed
+// (which gets a blocked driver out), then, when the driver has left, the outstanding operations are
+// failed: so nothing touches their buffers any more.
 #ifndef MUSTER_COLLECTIVES_ENGINE_COMMUNICATOR_IMPL_H_
 #define MUSTER_COLLECTIVES_ENGINE_COMMUNICATOR_IMPL_H_
 
@@ -53,8 +54,8 @@ class CommunicatorImpl {
     bool operator==(const PlanKey&) const = default;
     template <typename H>
     friend H AbslHashValue(H h, const PlanKey& key) {
-      return H::combine(std::move(h), key.collective, key.algorithm, key.dtype, key.in_place, key.root,
-                        key.count, key.counts);
+      return H::combine(std::move(h), key.collective, key.algorithm, key.dtype, key.in_place,
+                        key.root, key.count, key.counts);
     }
   };
 
@@ -73,12 +74,12 @@ class CommunicatorImpl {
 
   const std::unique_ptr<Transport> transport_;
   const CommunicatorOptions options_;
-  Engine engine_;                                       // of the driver
-  std::vector<std::shared_ptr<Operation>> finished_;    // of the driver
+  Engine engine_;                                     // of the driver
+  std::vector<std::shared_ptr<Operation>> finished_;  // of the driver
 
   mutable Mutex mu_;
-  bool driven_ ABSL_GUARDED_BY(mu_) = false;            // the driver role is taken
-  int waiting_ ABSL_GUARDED_BY(mu_) = 0;                // threads in Wait() that do not drive
+  bool driven_ ABSL_GUARDED_BY(mu_) = false;  // the driver role is taken
+  int waiting_ ABSL_GUARDED_BY(mu_) = 0;      // threads in Wait() that do not drive
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
   uint64_t last_sequence_ ABSL_GUARDED_BY(mu_) = 0;
   std::deque<std::shared_ptr<Operation>> queued_ ABSL_GUARDED_BY(mu_);       // not started

@@ -12,7 +12,8 @@
 namespace muster {
 namespace {
 
-// Tags and tokens of fingerprints. Operations' tags leave the top bit clear, their slots stay below this one.
+// Tags and tokens of fingerprints. Operations' tags leave the top bit clear, their slots stay below
+// this one.
 constexpr uint64_t kFingerprintTag = uint64_t{1} << 63;
 constexpr int kFingerprintSlot = (1 << Execution::kSlotBits) - 1;
 constexpr uint64_t kFingerprintToken = static_cast<uint64_t>(kFingerprintSlot)
@@ -85,18 +86,18 @@ void Engine::OpenSends() {
   }
 }
 
-absl::Status Engine::Mismatch(const Fingerprint& ours, Rank peer,
-                              const Fingerprint& theirs) const {
-  return absl::InvalidArgumentError(absl::StrCat(
-      "calls do not match: rank ", transport_.rank(), " called ", Describe(ours), ", but rank ", peer,
-      " called ", Describe(theirs), "; all ranks must issue the same collectives in the same order"));
+absl::Status Engine::Mismatch(const Fingerprint& ours, Rank peer, const Fingerprint& theirs) const {
+  return absl::InvalidArgumentError(
+      absl::StrCat("calls do not match: rank ", transport_.rank(), " called ", Describe(ours),
+                   ", but rank ", peer, " called ", Describe(theirs),
+                   "; all ranks must issue the same collectives in the same order"));
 }
 
 absl::Status Engine::Skipped(const Fingerprint& ours, Rank peer, const Fingerprint& theirs) const {
-  return absl::InvalidArgumentError(
-      absl::StrCat("calls do not match: rank ", transport_.rank(), " called ", Describe(ours),
-                   ", but rank ", peer, " called something there that does not involve it, and then ",
-                   Describe(theirs), "; all ranks must issue the same collectives in the same order"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "calls do not match: rank ", transport_.rank(), " called ", Describe(ours), ", but rank ",
+      peer, " called something there that does not involve it, and then ", Describe(theirs),
+      "; all ranks must issue the same collectives in the same order"));
 }
 
 absl::Status Engine::Compare(Rank peer, const Fingerprint& theirs) {
@@ -110,7 +111,8 @@ absl::Status Engine::Compare(Rank peer, const Fingerprint& theirs) {
       return absl::OkStatus();
     }
     // The peer's fingerprints come in order: it will send none for this one any more.
-    if (theirs.sequence > ours.sequence && execution->MustHear(peer) && !execution->HasHeard(peer)) {
+    if (theirs.sequence > ours.sequence && execution->MustHear(peer) &&
+        !execution->HasHeard(peer)) {
       return Skipped(ours, peer, theirs);
     }
   }
@@ -134,9 +136,10 @@ absl::Status Engine::CheckDeadline() const {
     return absl::OkStatus();
   }
   const std::vector<Rank> late = active_.front()->WaitsFor();
-  const absl::Status status = absl::DeadlineExceededError(absl::StrCat(
-      active_.front()->operation().Describe(), " on rank ", transport_.rank(),
-      late.empty() ? " was not driven in time" : " still waits for rank ", absl::StrJoin(late, ", ")));
+  const absl::Status status = absl::DeadlineExceededError(
+      absl::StrCat(active_.front()->operation().Describe(), " on rank ", transport_.rank(),
+                   late.empty() ? " was not driven in time" : " still waits for rank ",
+                   absl::StrJoin(late, ", ")));
   return late.empty() ? status : WithCulprit(status, late.front());
 }
 

@@ -1,13 +1,13 @@
 // Runs operations over a transport, in order: what a driver does, without threads or locks.
 //
-// At most two operations run at once: the next one starts while the tail of the current one is under
-// way, but sends nothing to a peer to which the current one has not sent all, so that on no connection
-// a later message stands before an earlier one.
+// At most two operations run at once: the next one starts while the tail of the current one is
+// under way, but sends nothing to a peer to which the current one has not sent all, so that on no
+// connection a later message stands before an earlier one.
 //
 // Fingerprints. Each pair of ranks exchanges them under tags of their own, counted per peer; one
-// receive per peer stands always. One that is ahead of this rank's calls is kept, and no further one taken
-// from that peer until this rank has caught up. Data of an operation is received from a peer only after
-// its fingerprint has matched.
+// receive per peer stands always. One that is ahead of this rank's calls is kept, and no further
+// one taken from that peer until this rank has caught up. Data of an operation is received from a
+// peer only after its fingerprint has matched.
 //
 // Driven by one thread at a time.
 #ifndef MUSTER_COLLECTIVES_ENGINE_ENGINE_H_
@@ -40,13 +40,14 @@ class Engine {
   size_t active() const { return active_.size(); }
   bool HasRoom() const { return active_.size() < kMostActive; }
 
-  // Starts an operation. Requires: HasRoom(), sequence one above the last. INVALID_ARGUMENT: a peer has
-  // already called something else.
+  // Starts an operation. Requires: HasRoom(), sequence one above the last. INVALID_ARGUMENT: a peer
+  // has already called something else.
   absl::Status Start(std::shared_ptr<Operation> operation);
 
   // Moves on, waiting for the transport until `deadline` at most. Appends finished operations, in
-  // order. Spins only if somebody waits. Not OK, final: the transport has failed; calls do not match (INVALID_ARGUMENT); the current operation's deadline
-  // has passed (DEADLINE_EXCEEDED; CulpritOf is a rank waited for).
+  // order. Spins only if somebody waits. Not OK, final: the transport has failed; calls do not
+  // match (INVALID_ARGUMENT); the current operation's deadline has passed (DEADLINE_EXCEEDED;
+  // CulpritOf is a rank waited for).
   absl::Status Progress(absl::Time deadline, bool awaited,
                         std::vector<std::shared_ptr<Operation>>* finished);
 
@@ -60,7 +61,8 @@ class Engine {
 
   void PostFingerprintReceive(Rank peer);
   absl::Status FingerprintCame(Rank peer);
-  // A fingerprint of a peer against the operation with its sequence, or one that it shows to be skipped.
+  // A fingerprint of a peer against the operation with its sequence, or one that it shows to be
+  // skipped.
   absl::Status Compare(Rank peer, const Fingerprint& theirs);
   absl::Status Mismatch(const Fingerprint& ours, Rank peer, const Fingerprint& theirs) const;
   absl::Status Skipped(const Fingerprint& ours, Rank peer, const Fingerprint& theirs) const;

@@ -9,8 +9,8 @@
 namespace muster {
 namespace {
 
-// Segments of one lane under way at a time: enough to keep a connection busy, few enough to stay within a
-// transport's limits.
+// Segments of one lane under way at a time: enough to keep a connection busy, few enough to stay
+// within a transport's limits.
 constexpr int32_t kLaneWindow = 8;
 
 // A token: slot, step, segment. The fingerprint's sends use a step number no plan has.
@@ -28,8 +28,8 @@ int32_t SegmentOf(uint64_t token) {
   return static_cast<int32_t>(token & ((uint64_t{1} << kSegmentBits) - 1));
 }
 
-// A message: sequence (as far as it fits), the step's place in its lane, segment. The top bit is clear: tags with
-// it set are the communicator's own.
+// A message: sequence (as far as it fits), the step's place in its lane, segment. The top bit is
+// clear: tags with it set are the communicator's own.
 uint64_t TagOf(uint64_t sequence, int32_t ordinal, int32_t segment) {
   constexpr int kSequenceBits = 63 - kOrdinalBits - kSegmentBits;
   return ((sequence & ((uint64_t{1} << kSequenceBits) - 1)) << (kOrdinalBits + kSegmentBits)) |
@@ -165,8 +165,8 @@ void Execution::Post(int32_t index, int32_t segment) {
 
 void Execution::Consume(uint64_t token, int64_t offset, absl::Span<const std::byte> piece) {
   const ScheduleStep& step = plan_.steps[StepOf(token)].step;
-  const int64_t element = plan_.SegmentBegin(SegmentOf(token)) +
-                          offset / static_cast<int64_t>(element_bytes_);
+  const int64_t element =
+      plan_.SegmentBegin(SegmentOf(token)) + offset / static_cast<int64_t>(element_bytes_);
   const auto count = static_cast<int64_t>(piece.size() / element_bytes_);
   std::byte* const target = Address(step.target, element);
   ReduceInto(plan_.dtype, operation_->op, target, piece.data(), Address(step.source, element),

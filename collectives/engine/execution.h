@@ -1,4 +1,5 @@
-// One operation under way: starts the plan's steps over the transport as what they wait for gets done.
+// One operation under way: starts the plan's steps over the transport as what they wait for gets
+// done.
 //
 // Driven by one thread at a time, the one that drives the transport. Completions come from
 // the communicator, which polls for all executions.
@@ -33,8 +34,8 @@ class Execution : public PieceConsumer {
   const std::shared_ptr<Operation>& shared_operation() const { return operation_; }
   int slot() const { return slot_; }
 
-  // Lets sends to `peer` begin; until then they wait (for the operation before to have sent all). First
-  // goes the fingerprint, under a tag from *next_tag, if the peer is to be told.
+  // Lets sends to `peer` begin; until then they wait (for the operation before to have sent all).
+  // First goes the fingerprint, under a tag from *next_tag, if the peer is to be told.
   void OpenSends(Rank peer, uint64_t* next_tag);
   bool SendsOpen(Rank peer) const { return peers_[peer].sends_open; }
   // Every send to `peer` has been handed to the transport.
@@ -88,10 +89,10 @@ class Execution : public PieceConsumer {
 
   std::vector<StepState> steps_;
   std::vector<LaneState> lanes_;
-  std::vector<PeerState> peers_;  // by rank
-  size_t first_local_ = 0;        // local steps before it are done
+  std::vector<PeerState> peers_;              // by rank
+  size_t first_local_ = 0;                    // local steps before it are done
   absl::flat_hash_set<uint64_t> done_early_;  // (step, segment) that overtook one before
-  int64_t left_;                  // segments not done, and fingerprints not sent
+  int64_t left_;                              // segments not done, and fingerprints not sent
   int unheard_;
 };
 

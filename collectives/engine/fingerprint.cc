@@ -61,14 +61,16 @@ std::string Describe(const Fingerprint& fingerprint) {
       absl::StrCat(CollectiveName(fingerprint.collective), " #", fingerprint.sequence, " (");
   if (fingerprint.collective != static_cast<uint8_t>(Collective::kBarrier)) {
     const auto dtype = DTypeFromWire(fingerprint.dtype);
-    absl::StrAppend(&text, dtype.ok() ? std::string(Name(*dtype))
-                                      : absl::StrCat("dtype ", static_cast<int>(fingerprint.dtype)),
+    absl::StrAppend(&text,
+                    dtype.ok() ? std::string(Name(*dtype))
+                               : absl::StrCat("dtype ", static_cast<int>(fingerprint.dtype)),
                     ", ");
     if (fingerprint.op != 0) {
       const auto op = ReduceOpFromWire(fingerprint.op);
-      absl::StrAppend(&text, op.ok() ? std::string(Name(*op))
-                                     : absl::StrCat("op ", static_cast<int>(fingerprint.op)),
-                      ", ");
+      absl::StrAppend(
+          &text,
+          op.ok() ? std::string(Name(*op)) : absl::StrCat("op ", static_cast<int>(fingerprint.op)),
+          ", ");
     }
     absl::StrAppend(&text, fingerprint.count, " elements, ");
     if (fingerprint.counts_hash != 0) {

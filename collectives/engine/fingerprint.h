@@ -1,4 +1,5 @@
-// What a rank called, in the form in which ranks compare it. Pure values and functions, thread-safe.
+// What a rank called, in the form in which ranks compare it. Pure values and functions,
+// thread-safe.
 #ifndef MUSTER_COLLECTIVES_ENGINE_FINGERPRINT_H_
 #define MUSTER_COLLECTIVES_ENGINE_FINGERPRINT_H_
 
@@ -16,11 +17,11 @@ inline constexpr int kFingerprintBytes = 48;
 
 // Enumerations are kept as their wire numbers: what a peer sent need not be valid to be compared.
 struct Fingerprint {
-  uint64_t sequence = 0;     // of the call in its communicator, from 1
+  uint64_t sequence = 0;  // of the call in its communicator, from 1
   uint8_t collective = 0;
   uint8_t algorithm = 0;
   uint8_t dtype = 0;
-  uint8_t op = 0;            // 0 where nothing is reduced
+  uint8_t op = 0;  // 0 where nothing is reduced
   Rank root = 0;
   int64_t count = 0;         // elements of the whole vector
   uint64_t counts_hash = 0;  // of the parts, where they are given

@@ -113,8 +113,8 @@ absl::StatusOr<std::shared_ptr<const Plan>> MakePlan(const ScheduleRequest& requ
     PlanStep step;
     step.step = std::move(source);
     step.count = CountOf(step.step);
-    step.segments = static_cast<int32_t>((step.count + plan->segment_elements - 1) /
-                                         plan->segment_elements);
+    step.segments =
+        static_cast<int32_t>((step.count + plan->segment_elements - 1) / plan->segment_elements);
     plan->total_segments += step.segments;
     const auto index = static_cast<int32_t>(plan->steps.size());
     const bool local = step.step.kind == StepKind::kCopy || step.step.kind == StepKind::kReduce;
@@ -122,8 +122,8 @@ absl::StatusOr<std::shared_ptr<const Plan>> MakePlan(const ScheduleRequest& requ
       plan->local_steps.push_back(index);
     } else {
       const bool send = step.step.kind == StepKind::kSend;
-      const auto [it, added] =
-          lane_of.emplace(std::pair(step.step.peer, send), static_cast<int32_t>(plan->lanes.size()));
+      const auto [it, added] = lane_of.emplace(std::pair(step.step.peer, send),
+                                               static_cast<int32_t>(plan->lanes.size()));
       if (added) plan->lanes.push_back({step.step.peer, send, {}});
       PlanLane& lane = plan->lanes[it->second];
       step.lane = it->second;

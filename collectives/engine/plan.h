@@ -1,13 +1,14 @@
 // A schedule made ready to run: cut into segments, with what each step waits for. Built once per
 // kind of call and reused. Immutable, thread-safe.
 //
-// Segments. All steps are cut at the same number of elements. Slices of one buffer either start at the same
-// element or are disjoint (checked), so segment s of a step waits exactly for segment s of those before it
-// that touch the slice and reach so far (read after write, write after write, write after read).
+// Segments. All steps are cut at the same number of elements. Slices of one buffer either start at
+// the same element or are disjoint (checked), so segment s of a step waits exactly for segment s of
+// those before it that touch the slice and reach so far (read after write, write after write, write
+// after read).
 //
-// Lanes. Steps that send to one peer form a lane, and those that receive from one: they are started in
-// schedule order, whole steps one after the other, so that a transport that holds messages back always
-// has the next one wanted at its head.
+// Lanes. Steps that send to one peer form a lane, and those that receive from one: they are started
+// in schedule order, whole steps one after the other, so that a transport that holds messages back
+// always has the next one wanted at its head.
 #ifndef MUSTER_COLLECTIVES_ENGINE_PLAN_H_
 #define MUSTER_COLLECTIVES_ENGINE_PLAN_H_
 
@@ -24,10 +25,10 @@ namespace muster {
 
 struct PlanStep {
   ScheduleStep step;
-  int64_t count = 0;         // elements
+  int64_t count = 0;  // elements
   int32_t segments = 0;
-  int32_t lane = -1;         // into Plan::lanes; -1: a local step
-  int32_t ordinal = 0;       // within its lane: the message's name, the same on both ends
+  int32_t lane = -1;    // into Plan::lanes; -1: a local step
+  int32_t ordinal = 0;  // within its lane: the message's name, the same on both ends
   std::vector<int32_t> waits_for;
   std::vector<int32_t> waited_for_by;
 };
@@ -46,8 +47,8 @@ struct Plan {
   std::vector<PlanStep> steps;
   std::vector<PlanLane> lanes;
   std::vector<int32_t> local_steps;
-  // Whom the rank tells its fingerprint, and whose it must hear: those it exchanges data with and its
-  // neighbours in the ring of ranks, so that calls which move no data are compared as well.
+  // Whom the rank tells its fingerprint, and whose it must hear: those it exchanges data with and
+  // its neighbours in the ring of ranks, so that calls which move no data are compared as well.
   std::vector<Rank> tells;
   std::vector<Rank> hears;
 
