@@ -4,6 +4,7 @@
 #include <deque>
 #include <thread>
 #include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/random/random.h"
@@ -119,7 +120,8 @@ class SessionClient::Impl {
     return full * absl::Uniform(absl::IntervalClosed, random_, 0.5, 1.0);
   }
 
-  // One stream, from opening to its end. `reason` is set with kLost.
+  // One stream, from opening to its very end: after it returns gRPC holds nothing of the stream.
+  // `reason` is set with kLost.
   Outcome RunSession(absl::Status* reason) {
     const Hello hello = hello_();
     {
@@ -134,8 +136,15 @@ class SessionClient::Impl {
     const std::shared_ptr<SessionStream> stream =
         SessionStream::Open(options_.coordinator_address, ToProto(WorkerMessage(hello)), signal_);
     const Outcome outcome = Drive(*stream, absl::Now() + options_.attach_timeout, reason);
+    stream->Cancel();
+    std::vector<std::shared_ptr<SessionStream>> done;  // goes after the lock
     absl::MutexLock lock(&mutex());
     attached_ = false;
+    const auto all_done = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(signal_->mutex) {
+      return signal_->open == 0;
+    };
+    mutex().Await(absl::Condition(&all_done));
+    done.swap(signal_->done);
     return outcome;
   }
 
@@ -151,21 +160,14 @@ class SessionClient::Impl {
         mutex().AwaitWithDeadline(absl::Condition(&signal_->raised), wake_at);
         signal_->raised = false;
         stopping = stopping_;
-        if (stopping && (!attached || absl::Now() >= flush_until_)) {
-          stream.Cancel();
-          return Outcome::kStopped;
-        }
-        if (rejoin_ && !stopping) {
-          stream.Cancel();
-          return Outcome::kRejoin;
-        }
+        if (stopping && (!attached || absl::Now() >= flush_until_)) return Outcome::kStopped;
+        if (rejoin_ && !stopping) return Outcome::kRejoin;
       }
       bool interrupted = false;
       while (std::optional<v1::SessionResponse> message = stream.TakeMessage()) {
         if (stopping) continue;  // nobody listens any more
         if (absl::Status bad = Deliver(*message, attached); !bad.ok()) {
           *reason = bad;
-          stream.Cancel();
           return Outcome::kLost;
         }
         attached = true;
@@ -182,7 +184,6 @@ class SessionClient::Impl {
       if (attached) {
         WritePending(stream, stopping);
       } else if (absl::Now() >= attach_by) {
-        stream.Cancel();
         *reason = absl::UnavailableError(absl::StrFormat(
             "%s: no answer within %s", peer_, absl::FormatDuration(options_.attach_timeout)));
         return Outcome::kLost;

@@ -10,6 +10,10 @@ namespace muster {
 std::shared_ptr<SessionStream> SessionStream::Open(const std::string& address,
                                                    v1::SessionRequest hello,
                                                    std::shared_ptr<SessionSignal> signal) {
+  {
+    absl::MutexLock lock(&signal->mutex);
+    ++signal->open;
+  }
   std::shared_ptr<SessionStream> stream(new SessionStream(std::move(signal)));
   stream->channel_ = NewChannel(address);
   stream->stub_ = v1::Fleet::NewStub(stream->channel_);
@@ -107,13 +111,17 @@ void SessionStream::OnWriteDone(bool ok) {
 }
 
 void SessionStream::OnDone(const grpc::Status& status) {
-  std::shared_ptr<SessionStream> self;  // goes last
+  const std::shared_ptr<SessionSignal> signal = signal_;
+  std::shared_ptr<SessionStream> self;
   {
     absl::MutexLock lock(&mutex_);
     status_ = status;
     self = std::move(self_);
   }
-  Raise();
+  absl::MutexLock lock(&signal->mutex);
+  signal->raised = true;
+  --signal->open;
+  signal->done.push_back(std::move(self));  // this object may be gone from here on
 }
 
 void SessionStream::Raise() {

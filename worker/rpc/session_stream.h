@@ -11,6 +11,8 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "absl/synchronization/mutex.h"
@@ -18,18 +20,25 @@
 
 namespace muster {
 
-// Wakes the thread that drives streams. Shared with each stream, because gRPC's last callback may
-// return after the driver has let go of it.
+class SessionStream;
+
+// Wakes the thread that drives streams, and hands it back those that gRPC has done with.
+//
+// A stream must be destroyed by its driver, not by gRPC's last callback: with a channel dies the
+// thread pool that runs callbacks, which then would wait for itself.
 struct SessionSignal {
   absl::Mutex mutex;
   bool raised ABSL_GUARDED_BY(mutex) = false;
+  int open ABSL_GUARDED_BY(mutex) = 0;  // streams that gRPC still uses
+  std::vector<std::shared_ptr<SessionStream>> done ABSL_GUARDED_BY(mutex);
 };
 
 class SessionStream final
     : public grpc::ClientBidiReactor<v1::SessionRequest, v1::SessionResponse> {
  public:
   // Opens a stream over a connection of its own and sends `hello`. `signal` is raised whenever one
-  // of the calls below would answer otherwise than before.
+  // of the calls below would answer otherwise than before. The stream appears in signal->done in the
+  // end, soon after Cancel at the latest; who drives it must wait for that and clear it.
   static std::shared_ptr<SessionStream> Open(const std::string& address, v1::SessionRequest hello,
                                              std::shared_ptr<SessionSignal> signal);
 

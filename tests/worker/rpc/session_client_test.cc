@@ -157,6 +157,14 @@ class Recorder final : public SessionObserver {
       if (absl::string_view(call).substr(0, prefix.size()) == prefix) return call;
     }
   }
+  std::vector<std::string> AwaitCalls(size_t count) {
+    absl::MutexLock lock(&mutex_);
+    const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return calls_.size() >= count;
+    };
+    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&there), kDeadline));
+    return {calls_.begin(), calls_.end()};
+  }
   std::vector<std::string> Calls() {
     absl::MutexLock lock(&mutex_);
     return {calls_.begin(), calls_.end()};
@@ -228,12 +236,7 @@ TEST(SessionClient, AttachedComesBeforeTheFirstDirective) {
   Recorder recorder;
   const auto client = StartClient(Options(fleet.address()), recorder);
   fleet.Say(ToProto(1, Pause{1}));
-  absl::SleepFor(absl::Milliseconds(20));
-  client->Shutdown();
-  const std::vector<std::string> calls = recorder.Calls();
-  ASSERT_GE(calls.size(), 2u);
-  EXPECT_EQ(calls[0], "attached");
-  EXPECT_EQ(calls[1], "welcome");
+  EXPECT_THAT(recorder.AwaitCalls(3), ElementsAre("attached", "welcome", "pause 1 of term 1"));
 }
 
 TEST(SessionClient, StatusesCoalesceAndSuspicionsDoNot) {
