@@ -1,4 +1,4 @@
-// The coordinator's Prometheus metrics. Thread-safe. docs/operations.md lists them for operators.
+// The coordinator's Prometheus metrics. Thread-safe.
 //
 //   muster_coordinator_members{state="attached"|"detached"}   gauge
 //   muster_coordinator_epoch                                  gauge, of the view in force

@@ -37,8 +37,8 @@ class SessionStream final
     : public grpc::ClientBidiReactor<v1::SessionRequest, v1::SessionResponse> {
  public:
   // Opens a stream over a connection of its own and sends `hello`. `signal` is raised whenever one
-  // of the calls below would answer otherwise than before. The stream appears in signal->done in the
-  // end, soon after Cancel at the latest; who drives it must wait for that and clear it.
+  // of the calls below would answer otherwise than before. In the end, soon after Cancel at the
+  // latest, the stream appears in signal->done; who drives it must wait for that and clear it.
   static std::shared_ptr<SessionStream> Open(const std::string& address, v1::SessionRequest hello,
                                              std::shared_ptr<SessionSignal> signal);
 
