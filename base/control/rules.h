@@ -23,6 +23,10 @@ struct ProtocolRules {
   // Rule 4, in WorkerCore: a step is visible only when its successor's record is held, or a
   // coordinator's decision names it.
   bool stable_before_visible = true;
+
+  bool AllOn() const {
+    return quiesce_before_answer && eviction_is_final && state_is_tagged && stable_before_visible;
+  }
 };
 
 }  // namespace muster

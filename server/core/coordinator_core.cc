@@ -14,6 +14,23 @@ using coordinator::TimerKind;
 namespace {
 // Advance() settles in a few rounds; more would only be left to the next event.
 constexpr int kMostRounds = 8;
+// A learner's failures only choose among the members; this many divide by every small view's size.
+constexpr uint64_t kSourcesPeriod = 12;
+
+// What a worker holds matters to decisions only while it is at rest.
+void AddWhatCounts(const WorkerStatus& status, Digest* digest) {
+  WorkerStatus copy = status;
+  const bool at_rest = status.phase == WorkerPhase::kQuiesced ||
+                       status.phase == WorkerPhase::kPaused ||
+                       status.phase == WorkerPhase::kFinished;
+  if (!at_rest) {
+    copy.applied = copy.stable = {};
+    copy.prepared.reset();
+    copy.record.reset();
+  }
+  copy.stable = {};  // only shown
+  digest->Add(copy);
+}
 }  // namespace
 
 CoordinatorCore::CoordinatorCore(CoordinatorOptions options, PersistentState state)
@@ -191,9 +208,9 @@ void CoordinatorCore::AppendTo(Digest* digest) const {
     digest->Add(worker.attached | worker.lapsed << 1 | worker.grace_over << 2 |
                 worker.grace_armed << 3 | worker.restart_grace << 4 | worker.status_known << 5 |
                 worker.learn_failed << 6);
-    digest->Add(worker.status);
+    AddWhatCounts(worker.status, digest);
     digest->Add(worker.learn_source);
-    digest->Add(worker.sources_tried);
+    digest->Add(worker.sources_tried % kSourcesPeriod);
     for (const auto& [kind, sent] : worker.sent) {
       digest->Add(kind);
       digest->Add(sent.low);
@@ -203,8 +220,8 @@ void CoordinatorCore::AppendTo(Digest* digest) const {
   digest->Add(static_cast<uint64_t>(run_.state));
   digest->Add(run_.start_armed | run_.start_over << 1 | run_.pause_wanted << 2 |
               run_.pause_batch_armed << 3 | run_.lost << 4 | run_.drain_armed << 5 |
-              run_.link_window_armed << 6 | run_.broken_somewhere << 7 |
-              run_.report.has_value() << 8);
+              run_.link_window_armed << 6 |
+              (run_.broken_somewhere || !run_.broken_links.empty()) << 7);
   digest->Add(run_.proposal.has_value());
   if (run_.proposal.has_value()) {
     const Proposal& proposal = *run_.proposal;
@@ -216,15 +233,12 @@ void CoordinatorCore::AppendTo(Digest* digest) const {
     digest->Add(proposal.recruit_deadline_over | proposal.collect_armed << 1 |
                 proposal.collected << 2);
   }
-  for (const auto& [name, cause] : run_.change.workers) {
-    digest->Add(name);
-    digest->Add(static_cast<uint64_t>(cause));
-  }
   for (const auto& [link, faults] : run_.link_faults) {
     digest->Add(link.first);
     digest->Add(link.second);
     digest->Add(static_cast<uint64_t>(faults));
   }
+  if (options_.link_faults_before_eviction <= 0) return;
   for (const Link& link : run_.broken_links) {
     digest->Add(link.first);
     digest->Add(link.second);

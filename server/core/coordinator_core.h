@@ -79,7 +79,8 @@ class CoordinatorCore {
   // The proposal that awaits answers, 0 if none.
   Epoch PendingEpoch() const { return run_.proposal ? run_.proposal->epoch : 0; }
 
-  // Everything that can influence later behaviour, except times, in a canonical order.
+  // Everything that can influence later behaviour, except times and what is only shown, in a
+  // canonical order. Attempts are counted modulo a small number.
   void AppendTo(Digest* digest) const;
   // Entries in all tables that grow with the fleet's history; the simulator asserts a bound.
   size_t TableEntries() const;

@@ -104,8 +104,8 @@ void CoordinatorCore::ShowProgress(const WorkerStatus& status) {
 }
 
 void CoordinatorCore::WatchFailures() {
-  // Who counts: the members, and before there is a view those who are to form it. A learner that fails
-  // is only not taken.
+  // Who counts: the members, and before there is a view those who are to form it. A learner that
+  // fails is only not taken.
   const View* view = CurrentView();
   for (const auto& [incarnation, worker] : workers_) {
     if (!worker.status_known || worker.status.phase != WorkerPhase::kFailed ||

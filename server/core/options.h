@@ -39,7 +39,7 @@ struct CoordinatorOptions {
   // Largest back-off of a worker that reconnects; with the lease, the grace after a restart.
   absl::Duration largest_backoff = absl::Seconds(5);
 
-  // A link that breaks this often within the window evicts one of its ends (rule 14).
+  // A link that breaks this often within the window evicts one of its ends (rule 14); 0: never.
   int link_faults_before_eviction = 3;
   absl::Duration link_fault_window = absl::Seconds(30);
 

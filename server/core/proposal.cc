@@ -272,6 +272,7 @@ void CoordinatorCore::DecideNow() {
 // Rule 14: a link that breaks again and again, with both ends alive, evicts its end with more bad
 // links; of two equal ones, the higher rank.
 void CoordinatorCore::CountLinkFaults(std::vector<Incarnation>* members) {
+  if (options_.link_faults_before_eviction <= 0) return;
   for (const Link& link : run_.broken_links) {
     if (!Contains(*members, link.first) || !Contains(*members, link.second)) continue;
     ++run_.link_faults[link];

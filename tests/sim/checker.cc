@@ -128,19 +128,15 @@ void Checker::Finished(const ModelState& state, Step total_steps) {
   }
 }
 
+void Checker::ForgetStates() {
+  views_.clear();
+  chains_.clear();
+}
+
 void Checker::AppendTo(Digest* digest) const {
-  digest->Add(views_.size());
-  for (const auto& [epoch, view] : views_) {
-    digest->Add(epoch);
-    digest->Add(view);
-  }
-  digest->Add(chains_.size());
-  for (const auto& [name, chain] : chains_) {
-    digest->Add(name.second);
-    digest->Add(chain);
-  }
   for (const auto& [branch, visible] : visible_) {
     digest->Add(branch.second);
+    digest->Add(visible.size());
     for (Epoch epoch : visible) digest->Add(epoch);
   }
 }

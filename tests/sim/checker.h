@@ -55,9 +55,13 @@ class Checker {
   void Finished(const ModelState& state, Step total_steps);
   void Fail(std::string what);
 
+  // Forgets views and states, not what was visible: the explorer compares those that live.
+  void ForgetStates();
+
   bool ok() const { return failure_.empty(); }
   const std::string& failure() const { return failure_; }
   size_t entries() const { return views_.size() + chains_.size() + visible_.size(); }
+  // What was visible; the rest follows from the states that live.
   void AppendTo(Digest* digest) const;
 
  private:

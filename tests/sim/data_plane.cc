@@ -44,6 +44,19 @@ Rank DataPlane::BrokenRank(const Mesh& mesh, Rank self) const {
 
 void DataPlane::Forget(Epoch epoch) { meshes_.erase(meshes_.begin(), meshes_.lower_bound(epoch)); }
 
+void DataPlane::Keep(const std::set<Epoch>& epochs, const std::set<Incarnation>& met) {
+  std::set<Incarnation> keep = met;
+  for (auto it = meshes_.begin(); it != meshes_.end();) {
+    if (!epochs.contains(it->first)) {
+      it = meshes_.erase(it);
+      continue;
+    }
+    for (const Member& member : it->second.view.members) keep.insert(member.incarnation);
+    ++it;
+  }
+  std::erase_if(dead_, [&keep](Incarnation incarnation) { return !keep.contains(incarnation); });
+}
+
 void DataPlane::AppendTo(Digest* digest) const {
   digest->Add(meshes_.size());
   for (const auto& [epoch, mesh] : meshes_) {

@@ -41,6 +41,8 @@ class DataPlane {
   bool IsDead(Incarnation incarnation) const { return dead_.contains(incarnation); }
   // A rank whose end is closed or whose process is gone; -1 if there is none.
   Rank BrokenRank(const Mesh& mesh, Rank self) const;
+  // Keeps only the meshes of these epochs, and of the dead those in them or in `met`.
+  void Keep(const std::set<Epoch>& epochs, const std::set<Incarnation>& met);
   // Drops meshes older than `epoch` and the dead no mesh speaks of.
   void Forget(Epoch epoch);
 

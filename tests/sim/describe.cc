@@ -211,6 +211,8 @@ std::string Describe(const worker::Action& action) {
       action);
 }
 
+std::string Describe(const coordinator::TimerId& id) { return Show(id); }
+
 std::string Describe(const Op& op) {
   return absl::StrFormat("%s epoch %d step %d", Name(op.kind), op.epoch, op.step);
 }

@@ -19,6 +19,7 @@ std::string Describe(const PersistentRecord& record);
 std::string Describe(const coordinator::Action& action);  // incarnations as small numbers
 std::string Describe(const worker::Action& action);
 std::string Describe(const Op& op);
+std::string Describe(const coordinator::TimerId& id);
 
 }  // namespace muster::sim
 

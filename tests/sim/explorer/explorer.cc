@@ -41,10 +41,16 @@ Exploration Explore(const Scope& scope, int64_t most_states) {
     ++result.moves;
     World world = top.world;
     world.Make(move);
+    if (move.torn < 0 && top.world.may_restart()) {
+      for (int torn = 1; torn < world.records_of_move(); ++torn) {
+        top.moves.push_back(move);
+        top.moves.back().torn = torn;
+      }
+    }
     if (!world.checker.ok()) {
       result.failure = world.checker.failure();
       for (const Level& level : path) {
-        result.trace.push_back(World::Describe(level.moves[level.next - 1]));
+        result.trace.push_back(level.world.Describe(level.moves[level.next - 1]));
       }
       result.complete = false;
       return result;

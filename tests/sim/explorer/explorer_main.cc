@@ -27,7 +27,6 @@ int Main(int argc, char** argv) {
   app.add_option("--restarts", scope.coordinator_restarts, "Restarts of the coordinator")
       ->capture_default_str();
   app.add_option("--rejoins", scope.rejoins, "New incarnations")->capture_default_str();
-  app.add_option("--lapses", scope.lapses, "Leases that run out")->capture_default_str();
   app.add_option("--without-rule", without_rule, "Switch rule 1, 2, 3 or 4 off");
   app.add_option("--most-states", most_states, "Give up after so many")->capture_default_str();
   app.add_flag("--quiet", quiet, "Do not print the way to a bad state");

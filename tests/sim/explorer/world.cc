@@ -19,7 +19,7 @@ CoordinatorOptions MakeOptions(const Scope& scope) {
   CoordinatorOptions options;
   options.fleet_id = "small";
   options.rules = scope.rules;
-  options.link_faults_before_eviction = 1000;
+  options.link_faults_before_eviction = 0;
   return options;
 }
 
@@ -44,7 +44,7 @@ World::World(const Scope& scope)
   submitted.plan.min_workers = 1;
   submitted.plan.start_workers = scope.members;
   submitted.plan.total_steps = scope.steps;
-  Tell(submitted, -1);
+  Tell(submitted);
   for (int i = 0; i < scope.members; ++i) {
     places_.emplace_back();
     places_.back().name = std::string(1, static_cast<char>('a' + i));
@@ -61,10 +61,8 @@ World::World(const Scope& scope)
 // Without faults, until the first view runs.
 void World::RunQuietly() {
   const auto quiet = [](const Move& move) {
-    return move.torn < 0 && move.kind != MoveKind::kTimer && move.kind != MoveKind::kCrash &&
-           move.kind != MoveKind::kRestart &&
-           !(move.kind == MoveKind::kOp &&
-             (move.op.kind == OpKind::kPrepare || move.op.kind == OpKind::kForm));
+    return move.kind == MoveKind::kDirective || move.kind == MoveKind::kAttach ||
+           (move.kind == MoveKind::kOp && move.op.kind != OpKind::kPrepare);
   };
   for (;;) {
     const std::vector<Move> moves = Moves();
@@ -100,30 +98,29 @@ void World::EndWorker(size_t slot) {
   Place& place = places_[slot];
   plane.Die(place.incarnation);
   place.worker.reset();
-  if (place.attached) {
-    place.closed = true;
-    place.closed_incarnation = place.incarnation;
-  }
-  place.attached = false;
+  const bool attached = std::exchange(place.attached, false);
   place.ending = false;
   place.down.clear();
-  place.status.reset();
-  place.suspicion.reset();
+  if (attached) Tell(coordinator::SessionClosed{place.incarnation});
+}
+
+// As a new incarnation, if the scope has one left.
+void World::StartAgain(size_t slot) {
+  if (rejoins_ >= scope_.rejoins) return;
+  ++rejoins_;
+  StartWorker(slot);
 }
 
 void World::ObeyWorker(size_t slot, worker::Actions actions) {
-  Place& place = places_[slot];
   for (const worker::Action& action : actions) {
+    const Place& place = places_[slot];
     if (const auto* status = std::get_if<worker::SendStatus>(&action)) {
-      if (place.attached) place.status = status->status;
-    } else if (const auto* suspicion = std::get_if<worker::SendSuspicion>(&action)) {
-      if (place.attached) place.suspicion = suspicion->suspicion;
+      if (place.attached && !place.ending) {
+        Tell(coordinator::StatusReceived{place.incarnation, status->status});
+      }
     } else if (std::holds_alternative<worker::Rejoin>(action)) {
       EndWorker(slot);
-      if (rejoins_ < scope_.rejoins) {
-        ++rejoins_;
-        StartWorker(slot);
-      }
+      StartAgain(slot);
       return;
     } else if (std::holds_alternative<worker::Exit>(action)) {
       EndWorker(slot);
@@ -158,20 +155,24 @@ void World::Obey(coordinator::Actions actions) {
   }
 }
 
-// Hands an event to the coordinator. torn >= 0: it crashes when so many records are durable.
-void World::Tell(const coordinator::Event& event, int torn) {
+// Hands an event to the coordinator, which crashes in it if the move says so.
+void World::Tell(const coordinator::Event& event) {
   coordinator::Actions actions = coordinator_.Handle(event, kNow);
-  if (torn >= 0) {
-    actions.resize(std::min(actions.size(), static_cast<size_t>(torn)));
+  const auto records = static_cast<int>(
+      std::count_if(actions.begin(), actions.end(), [](const coordinator::Action& action) {
+        return std::holds_alternative<coordinator::Persist>(action);
+      }));
+  records_of_move_ = std::max(records_of_move_, records);
+  if (torn_ >= 0 && records > torn_) {
+    actions.resize(static_cast<size_t>(torn_));  // records come first
+    torn_ = -1;
     Obey(std::move(actions));
     Restart();
     return;
   }
   Obey(std::move(actions));
   for (TimerKind kind : {TimerKind::kCollect, TimerKind::kPauseBatch}) {
-    if (timers_.erase(TimerId{kind, {}}) > 0) {
-      Obey(coordinator_.Handle(coordinator::TimerFired{TimerId{kind, {}}}, kNow));
-    }
+    if (timers_.erase(TimerId{kind, {}}) > 0) Tell(coordinator::TimerFired{TimerId{kind, {}}});
   }
 }
 
@@ -179,13 +180,8 @@ void World::Restart() {
   ++restarts_;
   timers_.clear();
   coordinator_ = CoordinatorCore(options_, stored_);
-  for (Place& place : places_) {
-    // What was sent may still arrive; the session ends after it, or earlier (kAttach).
-    place.ending = place.attached;
-    place.closed = false;
-    place.status.reset();
-    place.suspicion.reset();
-  }
+  // What was sent may still arrive; the session ends after it, or earlier (kAttach).
+  for (Place& place : places_) place.ending = place.attached;
   Obey(coordinator_.Start(kNow));
 }
 
@@ -193,63 +189,58 @@ std::vector<Move> World::Moves() const {
   std::vector<Move> moves;
   for (size_t slot = 0; slot < places_.size(); ++slot) {
     const Place& place = places_[slot];
-    if (place.closed) moves.push_back({MoveKind::kClosed, slot});
     if (!place.worker.has_value()) continue;
-    for (const Op& op : place.worker->Enabled(*this)) moves.push_back({MoveKind::kOp, slot, op});
+    for (const Op& op : place.worker->Enabled(*this)) {
+      if (op.kind != OpKind::kBreak) moves.push_back({MoveKind::kOp, slot, op});
+    }
     if (!place.down.empty()) moves.push_back({MoveKind::kDirective, slot});
     if (!place.attached || place.ending) moves.push_back({MoveKind::kAttach, slot});
-    if (place.status.has_value() && !place.ending) moves.push_back({MoveKind::kStatus, slot});
-    if (place.suspicion.has_value() && !place.ending) {
-      moves.push_back({MoveKind::kSuspicion, slot});
-    }
     if (crashes_ < scope_.crashes) moves.push_back({MoveKind::kCrash, slot});
+  }
+  if (coordinator_.CurrentView() != nullptr && coordinator_.PendingEpoch() == 0) {
+    moves.push_back({MoveKind::kSuspicion});
   }
   for (const TimerId& timer : timers_) {
     if (timer.kind == TimerKind::kStart || timer.kind == TimerKind::kLinkWindow) continue;
-    if (timer.kind == TimerKind::kLease && lapses_ >= scope_.lapses) continue;
+    if (timer.kind == TimerKind::kReattach) continue;  // as the lease
+    if (timer.kind == TimerKind::kLease && !MayLapse(timer.worker)) continue;
     Move move{MoveKind::kTimer};
     move.timer = timer;
     moves.push_back(move);
   }
-  if (restarts_ < scope_.coordinator_restarts) {
-    // Torn: as many records as the event would write, less one.
-    const size_t whole = moves.size();
-    for (size_t i = 0; i < whole; ++i) {
-      if (!IsTold(moves[i])) continue;
-      World copy(*this);
-      Move probe = moves[i];
-      const PersistentState before = copy.stored_;
-      CoordinatorCore core = coordinator_;
-      coordinator::Actions actions;
-      if (probe.kind == MoveKind::kStatus) {
-        actions = core.Handle(coordinator::StatusReceived{places_[probe.slot].incarnation,
-                                                          *places_[probe.slot].status},
-                              kNow);
-      } else if (probe.kind == MoveKind::kTimer) {
-        actions = core.Handle(coordinator::TimerFired{probe.timer}, kNow);
-      } else {
-        continue;
-      }
-      const auto records =
-          std::count_if(actions.begin(), actions.end(), [](const coordinator::Action& action) {
-            return std::holds_alternative<coordinator::Persist>(action);
-          });
-      for (int torn = 1; torn < records; ++torn) {
-        probe.torn = torn;
-        moves.push_back(probe);
-      }
-    }
-    moves.push_back({MoveKind::kRestart});
-  }
+  if (!Pending().empty()) moves.push_back({MoveKind::kGiveUp});
+  if (may_restart()) moves.push_back({MoveKind::kRestart});
   return moves;
 }
 
-bool World::IsTold(const Move& move) const {
-  return move.kind == MoveKind::kStatus || move.kind == MoveKind::kTimer;
+// Members the open proposal waits for.
+std::vector<Incarnation> World::Pending() const {
+  std::vector<Incarnation> pending;
+  const View* view = coordinator_.CurrentView();
+  if (view == nullptr || coordinator_.PendingEpoch() == 0) return pending;
+  for (const MemberInfo& info : coordinator_.Members()) {
+    const Incarnation incarnation = info.member.incarnation;
+    if (view->RankOf(incarnation) < 0) continue;
+    const bool answered = info.status.answered_epoch == coordinator_.PendingEpoch();
+    if ((!answered || !info.attached) && timers_.contains({TimerKind::kLease, incarnation})) {
+      pending.push_back(incarnation);
+    }
+  }
+  return pending;
+}
+
+bool World::MayLapse(Incarnation incarnation) const {
+  const View* view = coordinator_.CurrentView();
+  if (view == nullptr || view->RankOf(incarnation) < 0) return true;
+  if (coordinator_.PendingEpoch() == 0) return view->members.size() == 1;
+  const std::vector<Incarnation> pending = Pending();  // they lapse together
+  return std::find(pending.begin(), pending.end(), incarnation) == pending.end();
 }
 
 void World::Make(const Move& move) {
-  Place& place = places_[std::min(move.slot, places_.size() - 1)];
+  torn_ = move.torn;
+  records_of_move_ = 0;
+  Place& place = places_[move.slot];
   switch (move.kind) {
     case MoveKind::kOp:
       ObeyWorker(move.slot, place.worker->Execute(move.op, kNow, *this));
@@ -261,21 +252,16 @@ void World::Make(const Move& move) {
                  place.worker->Feed(worker::DirectiveReceived{directive, term}, kNow, *this));
       break;
     }
-    case MoveKind::kStatus: {
-      const WorkerStatus status = *std::exchange(place.status, std::nullopt);
-      Tell(coordinator::StatusReceived{place.incarnation, status}, move.torn);
-      break;
-    }
     case MoveKind::kSuspicion: {
-      const Suspicion suspicion = *std::exchange(place.suspicion, std::nullopt);
-      Tell(coordinator::SuspicionReceived{place.incarnation, suspicion}, move.torn);
+      const View view = *coordinator_.CurrentView();
+      for (const Member& member : view.members) {
+        const Suspicion suspicion{view.epoch, Incarnation{}, "a link broke"};
+        Tell(coordinator::SuspicionReceived{member.incarnation, suspicion});
+        if (coordinator_.PendingEpoch() > 0) break;  // heard from one that is known
+      }
       break;
     }
-    case MoveKind::kClosed:
-      place.closed = false;
-      Tell(coordinator::SessionClosed{place.closed_incarnation}, -1);
-      break;
-    case MoveKind::kAttach: {
+    case MoveKind::kAttach:
       // The old session's end and the new one's beginning are one move.
       if (place.attached) {
         place.attached = false;
@@ -284,26 +270,102 @@ void World::Make(const Move& move) {
       place.attached = true;
       place.ending = false;
       place.down.clear();
-      place.suspicion.reset();
-      if (place.closed && place.closed_incarnation == place.incarnation) place.closed = false;
-      Tell(coordinator::SessionOpened{place.worker->core().MakeHello()}, -1);
+      Tell(coordinator::SessionOpened{place.worker->core().MakeHello()});
       ObeyWorker(move.slot, place.worker->Feed(worker::SessionAttached{}, kNow, *this));
       break;
-    }
     case MoveKind::kTimer:
-      if (move.timer.kind == TimerKind::kLease) ++lapses_;
       timers_.erase(move.timer);
-      Tell(coordinator::TimerFired{move.timer}, move.torn);
+      Tell(coordinator::TimerFired{move.timer});
+      break;
+    case MoveKind::kGiveUp:
+      for (Incarnation incarnation : Pending()) {
+        const TimerId lease{TimerKind::kLease, incarnation};
+        if (timers_.erase(lease) > 0) Tell(coordinator::TimerFired{lease});
+      }
       break;
     case MoveKind::kCrash:
       ++crashes_;
       EndWorker(move.slot);
+      StartAgain(move.slot);
       break;
     case MoveKind::kRestart:
       Restart();
       break;
   }
+  DoEagerOps();
+  torn_ = -1;
   Look();
+  RetireEvicted();
+  Prune();
+}
+
+// A decision stands when all members that stay have answered, so an evicted one meets nobody but
+// others of its kind. What it may still do is done at once, as all it can lead to is to show more;
+// then it ends.
+void World::RetireEvicted() {
+  if (!options_.rules.AllOn()) return;
+  const std::deque<Incarnation>& evicted = coordinator_.persistent().evicted;
+  const auto is_evicted = [&evicted](const Place& place) {
+    return place.worker.has_value() &&
+           std::find(evicted.begin(), evicted.end(), place.incarnation) != evicted.end();
+  };
+  if (coordinator_.PendingEpoch() > 0) return;  // its records may still be torn from the decision
+  for (size_t slot = 0; slot < places_.size();) {
+    bool moved = false;
+    if (is_evicted(places_[slot])) {
+      for (const Op& op : places_[slot].worker->Enabled(*this)) {
+        if (op.kind != OpKind::kPrepare && op.kind != OpKind::kForm) continue;
+        ObeyWorker(slot, places_[slot].worker->Execute(op, kNow, *this));
+        Look();
+        moved = true;
+        break;
+      }
+    }
+    slot = moved ? 0 : slot + 1;
+  }
+  for (size_t slot = 0; slot < places_.size(); ++slot) {
+    if (!is_evicted(places_[slot])) continue;
+    EndWorker(slot);
+    StartAgain(slot);
+  }
+}
+
+bool World::IsEager(const Op& op) const {
+  switch (op.kind) {
+    case OpKind::kQuiesce:
+      return scope_.rules.quiesce_before_answer;
+    case OpKind::kMakeState:
+      return op.step > 0;  // a fresh start is a move of its own
+    case OpKind::kConnect:
+    case OpKind::kFinalWork:
+    case OpKind::kLearnUpTo:
+      return true;
+    case OpKind::kBreak:
+    case OpKind::kPrepare:
+    case OpKind::kForm:
+    case OpKind::kApply:
+    case OpKind::kLearn:
+    case OpKind::kLearnBreak:
+    case OpKind::kDurable:
+    case OpKind::kName:
+      return false;
+  }
+  return false;
+}
+
+void World::DoEagerOps() {
+  for (size_t slot = 0; slot < places_.size();) {
+    bool done = false;
+    if (places_[slot].worker.has_value()) {
+      for (const Op& op : places_[slot].worker->Enabled(*this)) {
+        if (!IsEager(op)) continue;
+        ObeyWorker(slot, places_[slot].worker->Execute(op, kNow, *this));
+        done = true;
+        break;
+      }
+    }
+    slot = done ? 0 : slot + 1;
+  }
 }
 
 // A status could go out at any moment: what it would show must be true already.
@@ -317,6 +379,31 @@ void World::Look() {
   }
 }
 
+// Forgets what no living process can meet again, so that states with the same future look the same.
+void World::Prune() {
+  std::set<Epoch> epochs;
+  std::set<Incarnation> met;
+  if (const View* view = coordinator_.CurrentView()) {
+    for (const Member& member : view->members) met.insert(member.incarnation);
+  }
+  checker.ForgetStates();
+  for (const Place& place : places_) {
+    if (!place.worker.has_value()) continue;
+    if (place.worker->state().has_value()) checker.Holds(*place.worker->state());
+    if (const View* view = place.worker->mesh_view()) {
+      epochs.insert(view->epoch);
+      checker.Connecting(*view);
+    }
+    for (const auto& [directive, term] : place.down) {
+      if (const auto* activate = std::get_if<Activate>(&directive)) {
+        for (const Member& member : activate->view.members) met.insert(member.incarnation);
+        epochs.insert(activate->view.epoch);
+      }
+    }
+  }
+  plane.Keep(epochs, met);
+}
+
 Digest World::digest() const {
   Digest digest;
   coordinator_.AppendTo(&digest);
@@ -328,60 +415,51 @@ Digest World::digest() const {
     digest.Add(place.incarnation);
     digest.Add(place.worker.has_value());
     if (place.worker.has_value()) place.worker->AppendTo(&digest);
-    digest.Add(place.attached | place.ending << 1 | place.closed << 2);
-    digest.Add(place.closed ? place.closed_incarnation : Incarnation{});
+    digest.Add(static_cast<uint64_t>(place.attached | place.ending << 1));
     digest.Add(place.down.size());
     for (const auto& [directive, term] : place.down) {
       digest.Add(directive);
       digest.Add(term);
     }
-    digest.Add(place.status);
-    digest.Add(place.suspicion.has_value());
-    if (place.suspicion.has_value()) {
-      digest.Add(place.suspicion->epoch);
-      digest.Add(place.suspicion->suspect);
-    }
   }
   plane.AppendTo(&digest);
   checker.AppendTo(&digest);
-  digest.Add(static_cast<uint64_t>(crashes_ | restarts_ << 4 | rejoins_ << 8 | lapses_ << 12));
+  digest.Add(static_cast<uint64_t>(crashes_ | restarts_ << 4 | rejoins_ << 8));
   return digest;
 }
 
-std::string World::Describe(const Move& move) {
-  const std::string who = absl::StrFormat("worker %d", move.slot + 1);
+std::string World::Describe(const Move& move) const {
+  const std::string who = places_[move.slot].name;
   std::string text;
   switch (move.kind) {
     case MoveKind::kOp:
       text = who + " does " + sim::Describe(move.op);
       break;
     case MoveKind::kDirective:
-      text = who + " receives a directive";
-      break;
-    case MoveKind::kStatus:
-      text = "coordinator receives the status of " + who;
+      text = who + " receives " + sim::Describe(places_[move.slot].down.front().first);
       break;
     case MoveKind::kSuspicion:
-      text = "coordinator receives the suspicion of " + who;
-      break;
-    case MoveKind::kClosed:
-      text = "coordinator loses the session of " + who;
+      text = "the coordinator hears that a link broke";
       break;
     case MoveKind::kAttach:
       text = who + " attaches";
       break;
     case MoveKind::kTimer:
-      text = absl::StrFormat("timer %d of #%d fires", static_cast<int>(move.timer.kind),
-                             move.timer.worker.value);
+      text = "the coordinator's timer fires: " + sim::Describe(move.timer);
+      break;
+    case MoveKind::kGiveUp:
+      text = "the leases of all who have not answered run out";
       break;
     case MoveKind::kCrash:
       text = who + " crashes";
       break;
     case MoveKind::kRestart:
-      text = "coordinator restarts";
+      text = "the coordinator restarts";
       break;
   }
-  if (move.torn >= 0) absl::StrAppendFormat(&text, ", crashes after %d records", move.torn);
+  if (move.torn >= 0) {
+    absl::StrAppendFormat(&text, "; the coordinator crashes after %d records", move.torn);
+  }
   return text;
 }
 

@@ -2,22 +2,37 @@
 // modelled shells, and the channels between them. A copyable value, so that every order can be
 // tried.
 //
-// What is modelled, and what is not:
-//  - Time does not exist. Every timer that is set may fire at any moment: a lease may lapse
-//  although
-//    the worker lives (so any eviction may happen), and the coordinator may give up waiting for a
-//    silent fleet although it still runs. The windows that only gather more of the same (further
-//    deaths, further learners) close at once.
-//  - Directives of one session arrive in order (a gRPC stream); a session's end may overtake those
+// What is covered, and why what is left out adds nothing:
+//  - Time does not exist: a timer that is set may fire at any moment. A lease may lapse although
+//  the
+//    worker lives, so any eviction may happen; the coordinator may give up a silent fleet although
+//    it still runs. The windows that only gather more of the same (further deaths, further
+//    learners) close at once.
+//  - A suspicion may come from any member at any moment in which no proposal is open, whether a
+//  link
+//    broke or not; so broken links need no model of their own. Leases of members lapse only while a
+//    proposal is open or the view has one member: otherwise the lapse would open one, which a
+//    suspicion does as well. Those of members that have not answered lapse together, and that
+//    decides: a lapse before the last answer that counts is the same as one after it.
+//  - Directives of one session arrive in order (a gRPC stream), each as late as it likes; its end
+//  may
+//    overtake those sent last. Statuses arrive at once or, when the session is ending, never: a
+//    status that comes late is like a worker that acts late.
+//  - The coordinator notices a crash at once: a worker that is dead unnoticed is one that does
+//  nothing.
+//    A crashed or evicted worker may join again as a new incarnation, up to a limit.
+//  - What an evicted worker can still do it does at once, then its process ends (rule 2: nobody
 //  that
-//    were sent last. Of a worker's statuses the newest counts: a status in flight is replaced by a
-//    newer one, or delivered before. The same for its suspicions.
-//  - The coordinator may crash between any two events, and within one after any number of its
+//    stays depends on it).
+//  - The coordinator may crash between any two moves, and within one after any number of its
 //  records
-//    has become durable and before anything else of it is done.
-//  - Applying is one with holding the record (what a crash between them loses is lost with the
-//    process).
-//  - A worker that was evicted joins again as a new incarnation, up to a limit.
+//    has become durable and nothing was said.
+//  - Operations of a shell happen at once where their moment makes no difference to any core: the
+//  end
+//    of quiescing (rule 1 lets nothing happen between a proposal and its answer; without the rule
+//    it may happen at any moment), of rolling forward and applying (the record counts as applied
+//    before), of connecting and of final work (a member that has not connected answers like one
+//    that has not prepared).
 #ifndef MUSTER_TESTS_SIM_EXPLORER_WORLD_H_
 #define MUSTER_TESTS_SIM_EXPLORER_WORLD_H_
 
@@ -49,13 +64,12 @@ struct Scope {
 enum class MoveKind : uint8_t {
   kOp,         // a worker's shell finishes something
   kDirective,  // a worker receives the oldest directive
-  kStatus,     // the coordinator receives a worker's newest status
-  kSuspicion,
-  kClosed,   // the coordinator notices that a session ended
-  kAttach,   // a worker opens a session
-  kTimer,    // of the coordinator
-  kCrash,    // of a worker
-  kRestart,  // the coordinator crashes and starts again
+  kSuspicion,  // the coordinator hears that some link broke
+  kAttach,     // a worker opens a session
+  kTimer,      // of the coordinator
+  kGiveUp,     // the leases of all members that have not answered
+  kCrash,      // of a worker
+  kRestart,    // the coordinator crashes and starts again
 };
 
 struct Move {
@@ -63,7 +77,7 @@ struct Move {
   size_t slot = 0;
   Op op;
   coordinator::TimerId timer;
-  int torn = -1;  // kStatus .. kTimer: crash after so many durable records; -1: no crash
+  int torn = -1;  // the coordinator crashes in it, after so many durable records; -1: it does not
 };
 
 class World : public Fleet {
@@ -78,8 +92,12 @@ class World : public Fleet {
   // The scope ends here: a proposal lies beyond the last epoch.
   bool beyond_scope() const { return coordinator_.persistent().epoch > scope_.epochs; }
   bool job_over() const { return job_over_; }
+  // The most records that one event of the last move wrote: it can be torn between them.
+  int records_of_move() const { return records_of_move_; }
+  bool may_restart() const { return restarts_ < scope_.coordinator_restarts; }
   Digest digest() const;
-  static std::string Describe(const Move& move);
+  // Requires: one of Moves().
+  std::string Describe(const Move& move) const;
 
  private:
   struct Place {
@@ -90,22 +108,24 @@ class World : public Fleet {
     bool attached = false;
     bool ending = false;  // the coordinator has closed the session
     std::deque<std::pair<Directive, Term>> down;
-    std::optional<WorkerStatus> status;
-    std::optional<Suspicion> suspicion;
-    bool closed = false;  // SessionClosed is on its way to the coordinator
-    Incarnation closed_incarnation;
   };
 
   void StartWorker(size_t slot);
   void EndWorker(size_t slot);
+  void StartAgain(size_t slot);
   void ObeyWorker(size_t slot, worker::Actions actions);
-  void Tell(const coordinator::Event& event, int torn);
+  void Tell(const coordinator::Event& event);
   void Obey(coordinator::Actions actions);
   void Restart();
   void Look();
-  bool IsTold(const Move& move) const;
+  void RetireEvicted();
+  std::vector<Incarnation> Pending() const;
+  bool MayLapse(Incarnation incarnation) const;
   std::optional<size_t> SlotOf(Incarnation incarnation) const;
   void RunQuietly();
+  bool IsEager(const Op& op) const;
+  void DoEagerOps();
+  void Prune();
 
   Scope scope_;
   ModelOptions model_;
@@ -117,8 +137,9 @@ class World : public Fleet {
   int crashes_ = 0;
   int restarts_ = 0;
   int rejoins_ = 0;
-  int lapses_ = 0;
   bool job_over_ = false;
+  int torn_ = -1;  // of the move being made
+  int records_of_move_ = 0;
 };
 
 }  // namespace muster::sim
