@@ -159,9 +159,8 @@ class Recorder final : public SessionObserver {
   }
   std::vector<std::string> AwaitCalls(size_t count) {
     absl::MutexLock lock(&mutex_);
-    const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-      return calls_.size() >= count;
-    };
+    const auto there = [&]()
+                           ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return calls_.size() >= count; };
     EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&there), kDeadline));
     return {calls_.begin(), calls_.end()};
   }
