@@ -47,7 +47,7 @@ namespace muster {
 struct CommunicatorOptions {
   // How a transfer is cut, so that receive, reduce and send overlap. Equal on all ranks (part of
   // the fingerprint).
-  int64_t segment_bytes = 512 << 10;
+  int64_t segment_bytes = 256 << 10;
   // kAuto takes the direct algorithm up to this many bytes, and the ring above.
   int64_t direct_limit_bytes = 64 << 10;
   // The longest a waiting thread spins before it blocks, where spinning is found to pay
