@@ -1,0 +1,220 @@
+// Golden traces: start, end, sessions, jobs and the coordinator's restart.
+#include "server/core/coordinator_core.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/server/core/fleet_script.h"
+
+namespace muster {
+namespace {
+
+using coordinator::TimerKind;
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Not;
+using ::testing::StartsWith;
+
+TEST(CoordinatorCoreTest, StartsAJobWhenItsWorkersAreHere) {
+  FleetScript fleet;
+  EXPECT_THAT(fleet.Submit(1, 2, 100),
+              ElementsAre("persist job j", "job j is queued", "job j is starting"));
+  EXPECT_THAT(fleet.Join(1), ElementsAre("#1 <- welcome"));
+  EXPECT_THAT(fleet.Join(2), ElementsAre("#2 <- welcome", "persist epoch 1", "job j is starting",
+                                         "#1 <- propose 1", "#2 <- propose 1"));
+  EXPECT_THAT(fleet.Answer(2, 1), IsEmpty());
+  // Persisted before it is said.
+  EXPECT_THAT(fleet.Answer(1, 1),
+              ElementsAre("persist decision: activate view 1 [#1 #2] from 1.0@1 fresh ''",
+                          "job j is running", "changed to view 1: start w1 w2",
+                          "#1 <- activate view 1 [#1 #2] from 1.0@1 fresh ''",
+                          "#2 <- activate view 1 [#1 #2] from 1.0@1 fresh ''"));
+  EXPECT_THAT(fleet.Run(1, 1, {1, 0, 1}), IsEmpty());
+  EXPECT_THAT(fleet.Run(2, 1, {1, 0, 1}), ElementsAre("changed to view 1: start w1 w2"));
+  EXPECT_THAT(fleet.Run(2, 1, {1, 1, 1}), ElementsAre("changed to view 1: start w1 w2, stepped"));
+}
+
+TEST(CoordinatorCoreTest, StartsWithFewerAfterTheStartTimeout) {
+  FleetScript fleet;
+  fleet.Submit(1, 3, 100);
+  fleet.Join(1);
+  EXPECT_THAT(fleet.Fire(TimerKind::kStart), Contains("#1 <- propose 1"));
+}
+
+TEST(CoordinatorCoreTest, ARecruitThatDoesNotAnswerIsLeftOut) {
+  FleetScript fleet;
+  fleet.Submit(1, 2, 100);
+  fleet.Join(1);
+  fleet.Join(2);
+  fleet.Answer(1, 1);
+  EXPECT_THAT(fleet.Fire(TimerKind::kLearnerAnswer),
+              Contains("persist decision: activate view 1 [#1] from 1.0@1 fresh ''"));
+}
+
+TEST(CoordinatorCoreTest, SealsAndEndsTheJob) {
+  FleetScript fleet;
+  fleet.StartJob(2, 0, 1, /*steps=*/5);
+  fleet.Run(1, 1, {1, 5, 1}, WorkerPhase::kPaused);
+  EXPECT_THAT(fleet.Run(2, 1, {1, 5, 1}, WorkerPhase::kPaused),
+              ElementsAre("persist seal 1.5@1", "#1 <- seal 1 1.5@1", "#2 <- seal 1 1.5@1"));
+  EXPECT_THAT(fleet.Run(1, 1, {1, 5, 1}, WorkerPhase::kFinished), IsEmpty());
+  EXPECT_THAT(fleet.Run(2, 1, {1, 5, 1}, WorkerPhase::kFinished),
+              ElementsAre("persist job j succeeded", "job j is succeeded",
+                          "#1 <- end-job j succeeded", "#2 <- end-job j succeeded"));
+}
+
+TEST(CoordinatorCoreTest, ADeathDuringTheFinalWorkSealsAgain) {
+  FleetScript fleet;
+  fleet.StartJob(2, 0, 1, /*steps=*/5);
+  fleet.Run(1, 1, {1, 5, 1}, WorkerPhase::kPaused);
+  fleet.Run(2, 1, {1, 5, 1}, WorkerPhase::kPaused);
+  fleet.Close(2);
+  fleet.Suspect(1, 2, 1);
+  fleet.Answer(1, 2);
+  fleet.Fire(TimerKind::kReattach, 2);
+  EXPECT_THAT(fleet.Fire(TimerKind::kCollect),
+              Contains("#1 <- activate view 2 [#1] from 1.5@1 hold"));
+  EXPECT_THAT(fleet.Run(1, 2, {1, 5, 1}, WorkerPhase::kPaused), Contains("#1 <- seal 2 1.5@1"));
+}
+
+TEST(CoordinatorCoreTest, AFailureOfAMemberFailsTheJob) {
+  FleetScript fleet;
+  fleet.StartJob(2, 3);
+  fleet.status(2).failure = "the loss is not a number";
+  fleet.status(2).phase = WorkerPhase::kFailed;
+  EXPECT_THAT(fleet.Say(2), ElementsAre("persist job j failed", "job j is failed",
+                                        "#1 <- end-job j failed", "#2 <- end-job j failed"));
+  EXPECT_EQ(fleet.core().FindJob("j")->reason, "worker w2: the loss is not a number");
+}
+
+TEST(CoordinatorCoreTest, CancelEndsTheJobForAll) {
+  FleetScript fleet;
+  fleet.StartJob(2, 3);
+  EXPECT_THAT(fleet.Feed(coordinator::JobCancelled{"j", "by hand"}),
+              ElementsAre("persist job j cancelled", "job j is cancelled",
+                          "#1 <- end-job j cancelled", "#2 <- end-job j cancelled"));
+  EXPECT_THAT(fleet.Feed(coordinator::JobCancelled{"j", "by hand"}), IsEmpty());
+}
+
+TEST(CoordinatorCoreTest, ARequestSentTwiceIsOneJob) {
+  FleetScript fleet;
+  fleet.Submit(1, 2, 100);
+  EXPECT_THAT(fleet.Submit(1, 2, 100), IsEmpty());
+  EXPECT_EQ(fleet.core().FindRequest("r"), "j");
+  EXPECT_EQ(fleet.core().Jobs().size(), 1u);
+}
+
+TEST(CoordinatorCoreTest, RefusesAnotherVersionAndAnotherFleet) {
+  FleetScript fleet;
+  Hello hello;
+  hello.self.name = "w1";
+  hello.self.incarnation = Incarnation{1};
+  hello.protocol_version = 99;
+  EXPECT_THAT(fleet.Feed(coordinator::SessionOpened{hello}),
+              ElementsAre(StartsWith("#1 <- refused: worker w1 speaks protocol 99"), "close #1"));
+  hello.protocol_version = kControlProtocolVersion;
+  hello.fleet_id = "elsewhere";
+  EXPECT_THAT(fleet.Feed(coordinator::SessionOpened{hello}),
+              ElementsAre(StartsWith("#1 <- refused: worker w1 belongs to fleet"), "close #1"));
+}
+
+TEST(CoordinatorCoreTest, ReattachingChangesNoView) {
+  FleetScript fleet;
+  fleet.StartJob(2, 3);
+  EXPECT_THAT(fleet.Close(2), IsEmpty());
+  EXPECT_FALSE(fleet.IsSet(TimerKind::kReattach, 2));  // a closed session alone waits for the lease
+  EXPECT_THAT(fleet.Join(2), ElementsAre("#2 <- welcome"));
+}
+
+TEST(CoordinatorCoreTest, ARestartedWorkerFencesItsOldIncarnation) {
+  FleetScript fleet;
+  fleet.StartJob(2, 3);
+  EXPECT_THAT(fleet.Join(3, "w2"), Contains("persist evicted #2"));
+  EXPECT_EQ(fleet.core().PendingEpoch(), 2u);
+  fleet.Answer(1, 2);
+  EXPECT_THAT(fleet.Fire(TimerKind::kCollect), Contains("changed to view 2: death w2"));
+  // Rule 2: for good.
+  EXPECT_THAT(fleet.Join(2), Contains(StartsWith("#2 <- evicted")));
+  EXPECT_THAT(fleet.Join(2), Not(Contains("#2 <- welcome")));
+}
+
+TEST(CoordinatorCoreTest, AnUnfollowedDirectiveIsSentAgain) {
+  FleetScript fleet;
+  fleet.Submit(1, 1, 100);
+  fleet.Join(1);
+  EXPECT_THAT(fleet.Say(1), IsEmpty());
+  fleet.Wait(absl::Seconds(1));
+  EXPECT_THAT(fleet.Say(1), ElementsAre("#1 <- propose 1"));
+  // A status that comes late says nothing.
+  fleet.status(1).sequence -= 2;
+  fleet.Wait(absl::Seconds(1));
+  EXPECT_THAT(fleet.Say(1), IsEmpty());
+}
+
+TEST(CoordinatorCoreTest, CheckpointsAreDecidedBeforeTheyAreNamed) {
+  FleetScript fleet;
+  fleet.StartJob(2, 3);
+  const CheckpointReport report{{1, 4, 1}, "dir", "sum"};
+  fleet.status(1).durable = report;
+  EXPECT_THAT(fleet.Run(1, 1, {1, 5, 1}), ElementsAre("persist checkpoint decided 1.4@1",
+                                                      "changed to view 1: start w1 w2, stepped",
+                                                      "#1 <- commit-checkpoint 1.4@1"));
+  EXPECT_FALSE(fleet.core().FindJob("j")->newest_checkpoint.has_value());
+  fleet.status(1).durable.reset();
+  fleet.status(1).committed = report;
+  EXPECT_THAT(fleet.Run(1, 1, {1, 5, 1}), ElementsAre("persist checkpoint named 1.4@1"));
+  EXPECT_EQ(fleet.core().FindJob("j")->newest_checkpoint, report);
+}
+
+TEST(CoordinatorCoreTest, ACheckpointOfAnotherBranchIsNotDecided) {
+  FleetScript fleet;
+  fleet.StartJob(2, 3);
+  fleet.status(1).durable = CheckpointReport{{7, 4, 1}, "dir", "sum"};
+  EXPECT_THAT(fleet.Run(1, 1, {1, 5, 1}), Not(Contains("persist checkpoint decided 7.4@1")));
+}
+
+TEST(CoordinatorCoreTest, ARestartGoesOnWithoutAViewChange) {
+  FleetScript before;
+  before.StartJob(2, 3);
+  FleetScript after({}, before.core().persistent());
+  EXPECT_EQ(after.core().term(), 2u);
+  after.status(1) = before.status(1);
+  after.status(2) = before.status(2);
+  EXPECT_THAT(after.Join(1), ElementsAre("#1 <- welcome"));
+  EXPECT_THAT(after.Join(2), ElementsAre("#2 <- welcome"));
+  EXPECT_EQ(after.core().PendingEpoch(), 0u);
+  EXPECT_EQ(after.core().FindJob("j")->state, JobState::kRunning);
+}
+
+TEST(CoordinatorCoreTest, ARestartBetweenDecisionAndActivateSendsItAgain) {
+  FleetScript before;
+  before.StartJob(2, 3);
+  FleetScript after({}, before.core().persistent());
+  // Worker 1 has answered and heard nothing since.
+  after.status(1).phase = WorkerPhase::kQuiesced;
+  after.status(1).job = "j";
+  after.status(1).seen_epoch = after.status(1).answered_epoch = 1;
+  EXPECT_THAT(after.Join(1), Contains("#1 <- activate view 1 [#1 #2] from 1.0@1 fresh ''"));
+}
+
+TEST(CoordinatorCoreTest, ARestartGoesBeyondEveryEpochHeardOf) {
+  FleetScript before;
+  before.StartJob(2, 3);
+  FleetScript after({}, before.core().persistent());
+  after.status(1) = before.status(1);
+  after.status(1).seen_epoch = 9;  // of a proposal this store knows nothing of
+  after.status(1).answered_epoch = 9;
+  after.status(1).phase = WorkerPhase::kQuiesced;
+  EXPECT_THAT(after.Join(1), Contains("#1 <- propose 10"));
+}
+
+TEST(CoordinatorCoreTest, AnUnknownJobIsEndedOnTheWorker) {
+  FleetScript fleet;
+  fleet.status(1).job = "gone";
+  fleet.status(1).phase = WorkerPhase::kRunning;
+  EXPECT_THAT(fleet.Join(1), ElementsAre("#1 <- welcome", "#1 <- end-job gone failed"));
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,324 @@
+#include "worker/core/worker_core.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+#include <vector>
+
+#include "tests/sim/describe.h"
+
+namespace muster {
+namespace {
+
+using ::testing::Contains;
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+using ::testing::Not;
+
+constexpr Incarnation kSelf{1};
+constexpr Incarnation kPeer{2};
+
+Member MakeMember(Incarnation incarnation) {
+  Member member;
+  member.incarnation = incarnation;
+  return member;
+}
+
+// One core and what it says, a line each, without timers.
+class WorkerCoreTest : public ::testing::Test {
+ protected:
+  WorkerCoreTest() : core_(Options()) {}
+
+  static WorkerOptions Options() {
+    WorkerOptions options;
+    options.self = MakeMember(kSelf);
+    return options;
+  }
+
+  std::vector<std::string> Feed(const worker::Event& event) {
+    std::vector<std::string> lines;
+    for (const worker::Action& action : core_.Handle(event, absl::UnixEpoch())) {
+      if (std::holds_alternative<worker::SetTimer>(action) ||
+          std::holds_alternative<worker::CancelTimer>(action)) {
+        continue;
+      }
+      lines.push_back(sim::Describe(action));
+    }
+    return lines;
+  }
+
+  std::vector<std::string> Tell(const Directive& directive, Term term = 1) {
+    return Feed(worker::DirectiveReceived{directive, term});
+  }
+
+  static Propose MakePropose(Epoch epoch, std::optional<StateTag> sealed = std::nullopt) {
+    Propose propose;
+    propose.epoch = epoch;
+    propose.job = "j";
+    propose.sealed = sealed;
+    return propose;
+  }
+
+  static Activate MakeActivate(Epoch epoch, StateTag resume) {
+    Activate activate;
+    activate.view.epoch = epoch;
+    activate.view.job = "j";
+    activate.view.members = {MakeMember(kSelf), MakeMember(kPeer)};
+    activate.view.resume = resume;
+    return activate;
+  }
+
+  static CommitRecord MakeRecord(Step step, Epoch epoch, bool pause = false) {
+    CommitRecord record;
+    record.step = step;
+    record.epoch = epoch;
+    record.pause = pause;
+    return record;
+  }
+
+  // Running in view 1 from initial weights.
+  void Start() {
+    Feed(worker::SessionAttached{});
+    Tell(MakePropose(1));
+    Feed(worker::Quiesced{1});
+    Activate activate = MakeActivate(1, {1, 0, 1});
+    activate.fresh_start = FreshStart{};
+    Tell(activate);
+    Feed(worker::StateReady{1, {1, 0, 1}});
+    Feed(worker::MeshConnected{1});
+    ASSERT_EQ(core_.phase(), WorkerPhase::kRunning);
+  }
+
+  void Step(int64_t step, Epoch epoch, bool pause = false) {
+    Feed(worker::StepPrepared{epoch, step});
+    Feed(worker::RecordFormed{epoch, MakeRecord(step, epoch, pause)});
+    Feed(worker::StepApplied{epoch, core_.Status().applied});
+  }
+
+  WorkerCore core_;
+};
+
+TEST_F(WorkerCoreTest, StartsFromNothing) {
+  EXPECT_THAT(Feed(worker::SessionAttached{}),
+              ElementsAre("status idle seen 0 answered 0 active 0"));
+  EXPECT_THAT(Tell(MakePropose(1)),
+              ElementsAre("quiesce 1", "status quiesced seen 1 answered 0 active 0"));
+  EXPECT_THAT(Feed(worker::Quiesced{1}), ElementsAre("status quiesced seen 1 answered 1 active 0"));
+  Activate activate = MakeActivate(1, {1, 0, 1});
+  activate.fresh_start = FreshStart{"dir"};
+  EXPECT_THAT(Tell(activate), ElementsAre("start-fresh 1.0@1 'dir'", "connect-mesh 1",
+                                          "status activating seen 1 answered 1 active 1"));
+  EXPECT_THAT(Feed(worker::MeshConnected{1}), IsEmpty());
+  EXPECT_THAT(Feed(worker::StateReady{1, {1, 0, 1}}),
+              ElementsAre("run-steps 1 from 1",
+                          "status running seen 1 answered 1 active 1 applied 1.0@1 stable 1.0@1"));
+  EXPECT_THAT(Feed(worker::StepPrepared{1, 1}), ElementsAre("contribute 1@1"));
+  EXPECT_THAT(Feed(worker::RecordFormed{1, MakeRecord(1, 1)}), ElementsAre("apply 1.1@1"));
+  // The first step applied in a view is told at once; the step is not yet stable.
+  EXPECT_THAT(Feed(worker::StepApplied{1, {1, 1, 1}}),
+              ElementsAre("status running seen 1 answered 1 active 1 applied 1.1@1 stable 1.0@1"));
+  EXPECT_THAT(Feed(worker::StepPrepared{1, 2}), ElementsAre("contribute 2@1"));
+  EXPECT_THAT(Feed(worker::RecordFormed{1, MakeRecord(2, 1)}), ElementsAre("apply 1.2@1"));
+  EXPECT_EQ(core_.Status().stable, (StateTag{1, 1, 1}));
+}
+
+TEST_F(WorkerCoreTest, Rule1NothingOlderEntersTheStateAfterTheProposal) {
+  Start();
+  EXPECT_THAT(Feed(worker::StepPrepared{1, 1}), ElementsAre("contribute 1@1"));
+  Tell(MakePropose(2));
+  EXPECT_THAT(Feed(worker::RecordFormed{1, MakeRecord(1, 1)}), IsEmpty());
+  EXPECT_THAT(Feed(worker::StepPrepared{1, 1}), IsEmpty());
+  EXPECT_THAT(Feed(worker::Quiesced{1}), IsEmpty());  // of an older proposal
+  Feed(worker::Quiesced{2});
+  EXPECT_THAT(Feed(worker::RecordFormed{1, MakeRecord(1, 1)}), IsEmpty());
+  EXPECT_EQ(core_.Status().applied, (StateTag{1, 0, 1}));
+  EXPECT_EQ(core_.Status().prepared, (Prepared{1, 1}));
+}
+
+TEST_F(WorkerCoreTest, RollsForwardWhatItPrepared) {
+  Start();
+  Feed(worker::StepPrepared{1, 1});
+  Tell(MakePropose(2));
+  Feed(worker::Quiesced{2});
+  Activate activate = MakeActivate(2, {1, 1, 1});
+  activate.roll_forward = MakeRecord(1, 1);
+  EXPECT_THAT(Tell(activate), Contains("roll-forward 1.1@1"));
+  Feed(worker::MeshConnected{2});
+  EXPECT_THAT(Feed(worker::StateReady{2, {1, 1, 1}}), Contains("run-steps 2 from 2"));
+}
+
+TEST_F(WorkerCoreTest, DiscardsWhatNobodyCommitted) {
+  Start();
+  Feed(worker::StepPrepared{1, 1});
+  Tell(MakePropose(2));
+  Feed(worker::Quiesced{2});
+  EXPECT_THAT(Tell(MakeActivate(2, {1, 0, 1})), Contains("discard-prepared"));
+  EXPECT_THAT(Feed(worker::MeshConnected{2}), Contains("run-steps 2 from 1"));
+}
+
+TEST_F(WorkerCoreTest, Rule3AnotherStateOfTheSameStepIsRefused) {
+  Start();
+  Step(1, 1);
+  Tell(MakePropose(3));
+  Feed(worker::Quiesced{3});
+  EXPECT_THAT(Tell(MakeActivate(3, {1, 1, 2})), Contains(::testing::StartsWith("rejoin: view 3")));
+  EXPECT_TRUE(core_.left());
+}
+
+TEST_F(WorkerCoreTest, Rule4OnlyStableStepsAreShown) {
+  Start();
+  Progress progress;
+  progress.step = 1;
+  Feed(worker::StepPrepared{1, 1});
+  Feed(worker::RecordFormed{1, MakeRecord(1, 1)});
+  Feed(worker::ProgressMeasured{progress});
+  Feed(worker::CheckpointDurable{{{1, 1, 1}, "dir", "sum"}});
+  EXPECT_FALSE(core_.Status().progress.has_value());
+  EXPECT_FALSE(core_.Status().durable.has_value());
+  Feed(worker::StepApplied{1, {1, 1, 1}});
+  Feed(worker::StepPrepared{1, 2});
+  Feed(worker::RecordFormed{1, MakeRecord(2, 1)});
+  EXPECT_EQ(core_.Status().progress->step, 1);
+  EXPECT_EQ(core_.Status().durable->path, "dir");
+  EXPECT_THAT(Tell(CommitCheckpoint{{1, 1, 1}}), ElementsAre("name-files 1.1@1"));
+  EXPECT_THAT(Tell(CommitCheckpoint{{1, 1, 1}}), IsEmpty());  // said again
+  Feed(worker::CheckpointCommitted{{{1, 1, 1}, "dir", "sum"}});
+  EXPECT_EQ(core_.Status().committed->path, "dir");
+}
+
+TEST_F(WorkerCoreTest, OldAndForeignDirectivesAreIgnored) {
+  Start();
+  Tell(MakePropose(5), /*term=*/2);
+  Feed(worker::Quiesced{5});
+  EXPECT_THAT(Tell(MakePropose(4), 2), IsEmpty());
+  EXPECT_THAT(Tell(MakeActivate(4, {1, 0, 1}), 2), IsEmpty());
+  EXPECT_THAT(Tell(MakePropose(6), /*term=*/1), IsEmpty());  // a coordinator that was replaced
+  // Asked again: the coordinator has not heard the answer.
+  EXPECT_THAT(Tell(MakePropose(5), 2), Contains(::testing::HasSubstr("answered 5")));
+  EXPECT_THAT(Tell(EndJob{"other", JobState::kFailed, ""}, 2), IsEmpty());
+}
+
+TEST_F(WorkerCoreTest, PauseRidesInTheNextRecord) {
+  Start();
+  EXPECT_THAT(Tell(Pause{1}), IsEmpty());
+  EXPECT_THAT(Feed(worker::StepPrepared{1, 1}), ElementsAre("contribute 1@1 pause"));
+  Feed(worker::RecordFormed{1, MakeRecord(1, 1, /*pause=*/true)});
+  EXPECT_THAT(Feed(worker::StepApplied{1, {1, 1, 1}}),
+              ElementsAre("status paused seen 1 answered 1 active 1 applied 1.1@1 stable 1.0@1"));
+  EXPECT_THAT(Feed(worker::StepPrepared{1, 2}), IsEmpty());
+  // `sealed` says that all rest there: now it is stable.
+  Tell(MakePropose(2, StateTag{1, 1, 1}));
+  EXPECT_EQ(core_.Status().stable, (StateTag{1, 1, 1}));
+}
+
+TEST_F(WorkerCoreTest, LearnsThenAnswersTheSealedProposal) {
+  Feed(worker::SessionAttached{});
+  Learn learn{"j", 1, MakeMember(kPeer)};
+  EXPECT_THAT(Tell(learn), Contains("start-learning from #2"));
+  EXPECT_THAT(Tell(learn), IsEmpty());
+  Feed(worker::LearnProgress{1, StateTag{1, 2, 1}, StateTag{1, 3, 1}, true});
+  EXPECT_TRUE(core_.Status().caught_up);
+  Tell(MakePropose(2, StateTag{1, 4, 1}));
+  EXPECT_THAT(Feed(worker::LearnProgress{1, StateTag{1, 3, 1}, StateTag{1, 4, 1}, true}),
+              Contains("learn-up-to 1.4@1"));
+  EXPECT_THAT(Feed(worker::LearnProgress{7, StateTag{1, 4, 1}, std::nullopt, true}), IsEmpty());
+  EXPECT_THAT(Feed(worker::LearnProgress{1, StateTag{1, 4, 1}, StateTag{1, 4, 1}, true}),
+              ElementsAre("stop-learning", "quiesce 2",
+                          "status quiesced seen 2 answered 0 active 0 applied 1.4@1 stable 1.4@1"));
+  Feed(worker::Quiesced{2});
+  EXPECT_THAT(Tell(MakeActivate(2, {1, 4, 1})), Contains("connect-mesh 2"));
+}
+
+TEST_F(WorkerCoreTest, ALearnerWhoseSourceFailsAsksAgain) {
+  Feed(worker::SessionAttached{});
+  Tell(Learn{"j", 1, MakeMember(kPeer)});
+  EXPECT_THAT(Feed(worker::LearnFailed{1, "gone"}), Contains(::testing::HasSubstr("status idle")));
+  EXPECT_THAT(Tell(Learn{"j", 1, MakeMember(Incarnation{3})}), Contains("start-learning from #3"));
+}
+
+TEST_F(WorkerCoreTest, ABrokenMeshIsReportedUntilItIsHeard) {
+  Start();
+  EXPECT_THAT(Feed(worker::MeshFailed{1, Rank{1}, "reset"}), ElementsAre("suspect #2 in 1"));
+  EXPECT_THAT(Feed(worker::MeshFailed{1, Rank{1}, "reset"}), IsEmpty());
+  EXPECT_THAT(Feed(worker::TimerFired{worker::TimerId::kHeartbeat}), Contains("suspect #2 in 1"));
+  Tell(MakePropose(2));
+  EXPECT_THAT(Feed(worker::TimerFired{worker::TimerId::kHeartbeat}),
+              Not(Contains("suspect #2 in 1")));
+}
+
+TEST_F(WorkerCoreTest, EvictionIsFinal) {
+  Start();
+  EXPECT_THAT(Tell(Evicted{"silent", false}), ElementsAre("rejoin: silent"));
+  EXPECT_THAT(Feed(worker::StepPrepared{1, 1}), IsEmpty());
+  EXPECT_THAT(Tell(MakePropose(9)), IsEmpty());
+}
+
+TEST_F(WorkerCoreTest, ARefusedWorkerExits) {
+  Feed(worker::SessionAttached{});
+  EXPECT_THAT(Tell(Evicted{"another version", true}), ElementsAre("exit 1: another version"));
+}
+
+TEST_F(WorkerCoreTest, DrainsByPermission) {
+  Start();
+  EXPECT_THAT(Feed(worker::DrainRequested{}), Contains(::testing::HasSubstr("drain")));
+  EXPECT_THAT(Tell(Release{"drained"}), ElementsAre("exit 0: drained"));
+}
+
+TEST_F(WorkerCoreTest, ReleaseWithoutARequestIsIgnored) {
+  Start();
+  Tell(Release{"drained"});
+  EXPECT_FALSE(core_.left());
+}
+
+TEST_F(WorkerCoreTest, TheLastMemberWritesACheckpointBeforeItDrains) {
+  Start();
+  Step(1, 1, /*pause=*/true);
+  Feed(worker::DrainRequested{});
+  Tell(MakePropose(2, StateTag{1, 1, 1}));
+  Feed(worker::Quiesced{2});
+  Activate activate = MakeActivate(2, {1, 1, 1});
+  activate.view.members.pop_back();
+  activate.view.hold = true;
+  Tell(activate);
+  EXPECT_THAT(Feed(worker::MeshConnected{2}), Contains("drain-checkpoint 1.1@1"));
+  EXPECT_EQ(core_.phase(), WorkerPhase::kPaused);
+}
+
+TEST_F(WorkerCoreTest, SealsFinishesAndGoesIdle) {
+  Start();
+  Step(1, 1, /*pause=*/true);
+  EXPECT_THAT(Tell(Seal{1, {1, 1, 1}}), Contains("final-work 1.1@1"));
+  EXPECT_EQ(core_.Status().stable, (StateTag{1, 1, 1}));
+  FinalReport report;
+  report.parameters_sha256 = "abc";
+  EXPECT_THAT(Feed(worker::FinalWorkDone{1, report}),
+              Contains(::testing::StartsWith("status finished")));
+  EXPECT_EQ(core_.Status().final_report->parameters_sha256, "abc");
+  EXPECT_THAT(Tell(EndJob{"j", JobState::kSucceeded, ""}), Contains("become-idle j succeeded"));
+  EXPECT_FALSE(core_.Status().has_state);
+}
+
+TEST_F(WorkerCoreTest, AnOrphanStopsWithACheckpointAndComesBack) {
+  Start();
+  Step(1, 1);
+  Feed(worker::SessionDetached{});
+  EXPECT_THAT(Feed(worker::TimerFired{worker::TimerId::kOrphan}), Contains("quiesce 2"));
+  EXPECT_EQ(core_.phase(), WorkerPhase::kOrphaned);
+  EXPECT_THAT(Feed(worker::Quiesced{2}), ElementsAre("orphan-checkpoint 1.1@1"));
+  EXPECT_EQ(core_.Status().seen_epoch, 1u);  // no proposal was heard
+  Feed(worker::SessionAttached{});
+  Tell(MakePropose(2));
+  EXPECT_THAT(Feed(worker::Quiesced{2}), Contains(::testing::HasSubstr("answered 2")));
+}
+
+TEST_F(WorkerCoreTest, AFailureIsShown) {
+  Start();
+  EXPECT_THAT(Feed(worker::JobFailed{"bad data"}),
+              Contains(::testing::StartsWith("status failed")));
+  EXPECT_EQ(core_.Status().failure, "bad data");
+  EXPECT_THAT(Tell(EndJob{"j", JobState::kFailed, ""}), Contains("become-idle j failed"));
+}
+
+}  // namespace
+}  // namespace muster
