@@ -187,9 +187,13 @@ void CoordinatorCore::DecideFirst() {
   view.resume = {branch + 1, newest.has_value() ? newest->tag.step : 0, view.epoch};
   view.hold = view.resume.step >= job.plan.total_steps;
   activate.fresh_start = FreshStart{newest.has_value() ? newest->path : std::string()};
+  // A start is caused by those who are here, a restart by those who were lost.
   const ViewChangeCause cause =
       job.branch == 0 ? ViewChangeCause::kStart : ViewChangeCause::kRestart;
-  for (const Member& member : view.members) NoteChange(member.name, cause, now_);
+  for (auto& [name, its_cause] : run_.change.workers) its_cause = cause;
+  if (run_.change.workers.empty()) {
+    for (const Member& member : view.members) NoteChange(member.name, cause, now_);
+  }
   const std::string reason =
       newest.has_value() ? absl::StrFormat("from the checkpoint of step %d", newest->tag.step)
                          : std::string("from initial weights");
