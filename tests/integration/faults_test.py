@@ -88,7 +88,7 @@ class FaultsTest(FleetTest):
         self.check_complete(up, STEPS)
 
     def test_two_deaths_at_once_again_and_again(self):
-        steps = STEPS * 12
+        steps = STEPS * 6
         up = self.up("many", self.job(steps=steps), 4, "--respawn")
         for first in range(3):
             up.wait_for_step(40, world_size=4)  # whole again

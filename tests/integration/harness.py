@@ -179,7 +179,8 @@ class FleetTest(unittest.TestCase):
                 "classes": 3,
             }},
             "training": {
-                "steps": 400, "global_batch": 96, "micro_batch": 8, "seed": 7,
+                # Steps of several milliseconds: a test has time to interfere.
+                "steps": 400, "global_batch": 1200, "micro_batch": 100, "seed": 7,
                 "optimizer": {"adamw": {}},
                 "learning_rate": {"peak": 1e-3, "schedule": "cosine", "warmup_steps": 10},
             },
