@@ -39,20 +39,6 @@ void DropCovered(std::vector<SliceUse::Step>& uses, int64_t count) {
   std::erase_if(uses, [count](const SliceUse::Step& use) { return use.count <= count; });
 }
 
-std::vector<Slice> ReadBy(const ScheduleStep& step) {
-  switch (step.kind) {
-    case StepKind::kSend:
-    case StepKind::kRecvReduce:
-    case StepKind::kCopy:
-      return {step.source};
-    case StepKind::kRecv:
-      return {};
-    case StepKind::kReduce:
-      return step.sources;
-  }
-  return {};
-}
-
 int64_t CountOf(const ScheduleStep& step) {
   return step.kind == StepKind::kSend ? step.source.count : step.target.count;
 }
@@ -62,12 +48,12 @@ void LinkSteps(Plan& plan) {
   for (int32_t i = 0; i < static_cast<int32_t>(plan.steps.size()); ++i) {
     PlanStep& step = plan.steps[i];
     const bool writes = step.step.kind != StepKind::kSend;
-    for (const Slice& slice : ReadBy(step.step)) WaitFor(step, UseOf(uses, slice).writers);
+    for (const Slice& slice : SlicesReadBy(step.step)) WaitFor(step, UseOf(uses, slice).writers);
     if (writes) {
       WaitFor(step, UseOf(uses, step.step.target).writers);
       WaitFor(step, UseOf(uses, step.step.target).readers);
     }
-    for (const Slice& slice : ReadBy(step.step)) {
+    for (const Slice& slice : SlicesReadBy(step.step)) {
       UseOf(uses, slice).readers.push_back({i, slice.count});
     }
     if (writes) {

@@ -60,6 +60,20 @@ const char* Name(BufferName buffer) {
   return "unknown buffer";
 }
 
+std::vector<Slice> SlicesReadBy(const ScheduleStep& step) {
+  switch (step.kind) {
+    case StepKind::kSend:
+    case StepKind::kRecvReduce:
+    case StepKind::kCopy:
+      return {step.source};
+    case StepKind::kRecv:
+      return {};
+    case StepKind::kReduce:
+      return step.sources;
+  }
+  return {};
+}
+
 Chunk ChunkOf(int64_t total, int parts, int index) {
   MUSTER_CHECK(total >= 0 && parts >= 1 && index >= 0 && index < parts)
       << "total " << total << ", parts " << parts << ", index " << index;

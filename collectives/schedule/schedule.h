@@ -56,6 +56,9 @@ struct ScheduleStep {
   bool completes_sum = false;
 };
 
+// The slices a step reads, in order.
+std::vector<Slice> SlicesReadBy(const ScheduleStep& step);
+
 // One rank's part. No step moves zero elements, and steps with slices of one buffer that overlap
 // without being equal do not occur, so an executor may cut every step into segments.
 struct Schedule {

@@ -18,21 +18,6 @@ bool Overlap(const Slice& a, const Slice& b) {
   return a.buffer == b.buffer && a.offset < b.offset + b.count && b.offset < a.offset + a.count;
 }
 
-// The slices a step reads, in order.
-std::vector<Slice> Reads(const ScheduleStep& step) {
-  switch (step.kind) {
-    case StepKind::kSend:
-    case StepKind::kRecvReduce:
-    case StepKind::kCopy:
-      return {step.source};
-    case StepKind::kRecv:
-      return {};
-    case StepKind::kReduce:
-      return step.sources;
-  }
-  return {};
-}
-
 bool Writes(const ScheduleStep& step) { return step.kind != StepKind::kSend; }
 
 // Empty, or what is wrong with the slice.
@@ -56,7 +41,7 @@ std::string WriteProblem(const ScheduleRequest& request, const ScheduleStep& ste
       return "writes to the input outside the rank's own chunk";
     }
   }
-  for (const Slice& source : Reads(step)) {
+  for (const Slice& source : SlicesReadBy(step)) {
     if (source.count != target.count) {
       return absl::StrCat("reads ", source.count, " elements and writes ", target.count);
     }
@@ -74,7 +59,7 @@ std::string StepProblem(const ScheduleRequest& request, const Schedule& schedule
     return absl::StrCat("peer ", step.peer, " is not another rank of ", request.size);
   }
   if (step.kind == StepKind::kReduce && step.sources.empty()) return "has no sources";
-  for (const Slice& source : Reads(step)) {
+  for (const Slice& source : SlicesReadBy(step)) {
     const std::string problem = SliceProblem(request, schedule, source);
     if (!problem.empty()) return problem;
   }
@@ -96,7 +81,7 @@ bool IsReceive(const ScheduleStep& step) {
 
 std::string Describe(const ScheduleStep& step) {
   std::string text = Name(step.kind);
-  for (const Slice& source : Reads(step)) absl::StrAppend(&text, " ", Describe(source));
+  for (const Slice& source : SlicesReadBy(step)) absl::StrAppend(&text, " ", Describe(source));
   if (Writes(step)) absl::StrAppend(&text, " into ", Describe(step.target));
   if (IsSend(step)) absl::StrAppend(&text, " to ", step.peer);
   if (IsReceive(step)) absl::StrAppend(&text, " from ", step.peer);
