@@ -28,6 +28,12 @@ struct TcpPeerSockets {
   std::vector<UniqueFd> data;
 };
 
+// Connects all pairs as TcpTransport::Connect does, for transports that meet over TCP and move their
+// data by other means. Element r leads to rank r.
+absl::StatusOr<std::vector<TcpPeerSockets>> ConnectMeshSockets(TcpListener& listener,
+                                                               const MeshSpec& spec,
+                                                               absl::Time deadline);
+
 class TcpMesh : public Transport {
  public:
   // sockets[r] leads to rank r; sockets[spec.rank] is empty.

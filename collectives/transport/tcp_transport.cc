@@ -264,12 +264,18 @@ class MeshBuilder {
 
 }  // namespace
 
+absl::StatusOr<std::vector<TcpPeerSockets>> ConnectMeshSockets(TcpListener& listener,
+                                                               const MeshSpec& spec,
+                                                               absl::Time deadline) {
+  MUSTER_RETURN_IF_ERROR(ValidateSpec(spec));
+  return MeshBuilder(listener.rendezvous(), spec, deadline).Run();
+}
+
 absl::StatusOr<std::unique_ptr<Transport>> TcpTransport::Connect(TcpListener& listener,
                                                                  MeshSpec spec,
                                                                  absl::Time deadline) {
-  MUSTER_RETURN_IF_ERROR(ValidateSpec(spec));
   MUSTER_ASSIGN_OR_RETURN(std::vector<TcpPeerSockets> sockets,
-                          MeshBuilder(listener.rendezvous(), spec, deadline).Run());
+                          ConnectMeshSockets(listener, spec, deadline));
   std::unique_ptr<Transport> transport =
       std::make_unique<TcpMesh>(std::move(spec), std::move(sockets));
   return transport;
