@@ -12,6 +12,7 @@
 #include "gtest/gtest.h"
 #include "muster/v1/coordinator.grpc.pb.h"
 #include "proto/rpc/server.h"
+#include "tests/wait_until.h"
 
 namespace muster {
 namespace {
@@ -36,7 +37,7 @@ class FakeCoordinator final : public v1::Coordinator::Service {
   grpc::Status GetJob(grpc::ServerContext* context, const v1::GetJobRequest* request,
                       v1::GetJobResponse* response) override {
     if (request->job_id() == "slow") {
-      while (!context->IsCancelled()) std::this_thread::yield();
+      EXPECT_TRUE(WaitUntil([context] { return context->IsCancelled(); }));
       return grpc::Status::CANCELLED;
     }
     if (request->job_id() != "job-1") return {grpc::StatusCode::NOT_FOUND, "no such job"};

@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
 #include "tests/base/temporary_directory.h"
+#include "tests/wait_until.h"
 
 namespace muster {
 namespace {
@@ -75,9 +76,8 @@ class UpCommandTest : public ::testing::Test {
       sigset_t set;
       sigfillset(&set);
       pthread_sigmask(SIG_BLOCK, &set, nullptr);
-      while (Read(options_.pid_file).find("worker-1") == std::string::npos) {
-        std::this_thread::yield();
-      }
+      EXPECT_TRUE(
+          WaitUntil([&] { return Read(options_.pid_file).find("worker-1") != std::string::npos; }));
       pids_ = json::parse(Read(options_.pid_file));
       for (const int signal : signals) kill(getpid(), signal);
     });

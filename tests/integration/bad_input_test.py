@@ -6,9 +6,8 @@ import pathlib
 import signal
 import socket
 import subprocess
-import time
 
-from harness import BINARIES, FleetTest, alive, free_port, main
+from harness import BINARIES, FleetTest, alive, free_port, main, wait_until
 
 
 class BadInputTest(FleetTest):
@@ -122,10 +121,7 @@ class TearDownTest(FleetTest):
             up.process.send_signal(number)
             self.assertNotEqual(up.wait(), 0)
             for name, pid in pids.items():
-                deadline = time.monotonic() + 10
-                while alive(pid) and time.monotonic() < deadline:
-                    time.sleep(0.02)
-                self.assertFalse(alive(pid), f"{name} outlived muster up")
+                self.assertTrue(wait_until(lambda: not alive(pid)), f"{name} outlived muster up")
 
 
 if __name__ == "__main__":

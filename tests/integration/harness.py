@@ -62,6 +62,16 @@ def descendants(pid):
     return found
 
 
+def wait_until(condition, patience_s=PATIENCE_S):
+    """What `condition()` gives once that is true; its last value when patience is over."""
+    deadline = time.monotonic() + patience_s
+    while True:
+        value = condition()
+        if value or time.monotonic() >= deadline:
+            return value
+        time.sleep(0.02)
+
+
 def alive(pid):
     try:
         return pathlib.Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
@@ -118,15 +128,17 @@ class Up:
         return result.stdout
 
     def wait_for(self, what, condition):
-        deadline = time.monotonic() + PATIENCE_S
-        while time.monotonic() < deadline:
+        def there_or_over():
+            # Asked in this order: what came with the end of the process counts.
+            over = self.process.poll() is not None
             value = condition()
-            if value:
-                return value
-            if self.process.poll() is not None:
-                raise AssertionError(f"muster up ended before {what}:\n{self.text()}")
-            time.sleep(0.02)
-        raise AssertionError(f"no {what} within {PATIENCE_S} s:\n{self.text()}")
+            return (True, value) if value else (False, None) if over else None
+        found = wait_until(there_or_over)
+        if found is None:
+            raise AssertionError(f"no {what} within {PATIENCE_S} s:\n{self.text()}")
+        if not found[0]:
+            raise AssertionError(f"muster up ended before {what}:\n{self.text()}")
+        return found[1]
 
     def wait_for_step(self, step, world_size=None):
         def reached():

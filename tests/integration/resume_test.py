@@ -2,9 +2,8 @@
 
 import json
 import pathlib
-import time
 
-from harness import FleetTest, alive, main
+from harness import FleetTest, alive, main, wait_until
 
 STEPS = 300
 
@@ -25,10 +24,7 @@ class ResumeTest(FleetTest):
         up.process.kill()
         up.process.wait()
         for pid in pids.values():  # the kernel ends them with their parent
-            deadline = time.monotonic() + 30
-            while alive(pid):
-                self.assertLess(time.monotonic(), deadline, "a process outlived its parent")
-                time.sleep(0.02)
+            self.assertTrue(wait_until(lambda: not alive(pid)), "a process outlived its parent")
         return directory
 
     def test_same_number_of_workers_gives_the_same_bits(self):

@@ -17,6 +17,12 @@ bool IsLibrary(const std::string& path) {
 bool OutsideMain(const std::string& path) { return !IsMain(path); }
 bool OutsideCheck(const std::string& path) { return IsLibrary(path) && path != "base/check.h"; }
 bool Everywhere(const std::string&) { return true; }
+bool InTests(const std::string& path) {
+  return IsUnder(path, "tests") && path != "tests/wait_until.h" &&
+         path != "tests/integration/harness.py";
+}
+
+constexpr char kNoSleep[] = "a test waits for what it needs: tests/wait_until.h, or wait_until";
 
 constexpr Ban kBans[] = {
     {"std::cout", "output goes through client/output or base/log.h", IsLibrary},
@@ -28,6 +34,13 @@ constexpr Ban kBans[] = {
     {"rand(", "use base/random.h", Everywhere},
     {"srand(", "use base/random.h", Everywhere},
     {"assert(", "use MUSTER_CHECK, which stays on in release builds", IsLibrary},
+    {"SleepFor(", kNoSleep, InTests},
+    {"sleep_for(", kNoSleep, InTests},
+    {"sleep_until(", kNoSleep, InTests},
+    {"sleep(", kNoSleep, InTests},
+    {"usleep(", kNoSleep, InTests},
+    {"nanosleep(", kNoSleep, InTests},
+    {"time.sleep(", kNoSleep, InTests},
     {"strcpy(", "has no limit", Everywhere},
     {"sprintf(", "has no limit; use absl::StrFormat", Everywhere},
     {"#pragma once", "use include guards", Everywhere},
@@ -49,7 +62,7 @@ bool Contains(const std::string& code, absl::string_view call) {
 }  // namespace
 
 void CheckCalls(const SourceFile& file, Problems* problems) {
-  if (!IsCpp(file.path)) return;
+  if (!IsCpp(file.path) && !absl::EndsWith(file.path, ".py")) return;
   const std::vector<std::string> lines = Lines(file.text);
   for (size_t i = 0; i < lines.size(); ++i) {
     const std::string code = CodeOnly(lines[i]);

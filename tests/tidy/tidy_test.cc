@@ -86,6 +86,19 @@ TEST(TidyRulesTest, BannedCalls) {
   EXPECT_THAT(Calls("base/a.h", "#pragma once"), SizeIs(1));
 }
 
+TEST(TidyRulesTest, TestsDoNotSleep) {
+  for (const char* call : {"  absl::SleepFor(x);", "  std::this_thread::sleep_for(x);",
+                           "  usleep(5);", "  sleep(1);"}) {
+    EXPECT_THAT(Calls("tests/a_test.cc", call), SizeIs(1)) << call;
+    EXPECT_THAT(Calls("tests/sim/a.h", call), SizeIs(1)) << call;
+    EXPECT_THAT(Calls("tests/wait_until.h", call), IsEmpty()) << call;
+    EXPECT_THAT(Calls("worker/runtime/a.cc", call), IsEmpty()) << call;
+  }
+  EXPECT_THAT(Calls("tests/a_test.cc", "  LetTimePass(x, \"sleep(\");"), IsEmpty());
+  EXPECT_THAT(Calls("tests/integration/a_test.py", "    time.sleep(1)"), SizeIs(1));
+  EXPECT_THAT(Calls("tests/integration/harness.py", "    time.sleep(1)"), IsEmpty());
+}
+
 TEST(TidyRulesTest, Form) {
   const std::string header =
       "// What.\n#ifndef MUSTER_STATE_A_B_H_\n#define MUSTER_STATE_A_B_H_\n#endif\n";

@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_format.h"
 #include "tests/collectives/engine/communicator_fixture.h"
+#include "tests/wait_until.h"
 
 namespace muster {
 namespace {
@@ -119,7 +120,7 @@ TEST_P(CollectivesTest, NobodyLeavesABarrierBeforeAllHaveEntered) {
   for (int round = 0; round < 20; ++round) {
     std::atomic<int> entered{0};
     RunRanks(size(), [&](Rank r) {
-      if (r == round % size()) absl::SleepFor(absl::Milliseconds(2));
+      if (r == round % size()) LetTimePass(absl::Milliseconds(2), "one rank comes late");
       ++entered;
       ASSERT_TRUE(fleet_.ranks[r]->Barrier().Wait().ok());
       EXPECT_EQ(entered.load(), size());

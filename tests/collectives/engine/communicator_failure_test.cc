@@ -3,6 +3,7 @@
 #include <future>
 
 #include "tests/collectives/engine/communicator_fixture.h"
+#include "tests/wait_until.h"
 
 namespace muster {
 namespace {
@@ -104,7 +105,7 @@ TEST_P(CommunicatorFailureTest, AbortFromAnotherThreadFailsEveryoneAndFreesTheBu
     RunRanks(3, [&](Rank r) {
       auto data = std::make_unique<std::vector<float>>(r == 2 ? 1 : 300000, 1.0f);
       if (r == 2) {
-        absl::SleepFor(absl::Milliseconds(round));
+        LetTimePass(absl::Milliseconds(round), "aborts at another moment of the collective");
         fleet.ranks[r]->Abort(absl::AbortedError("view 9 begins"));
         return;
       }
@@ -128,7 +129,7 @@ TEST_P(CommunicatorFailureTest, AbortWhileItsOwnThreadsWait) {
   for (int i = 0; i < 3; ++i) {
     waiters.emplace_back([work]() mutable { EXPECT_TRUE(absl::IsCancelled(work.Wait())); });
   }
-  absl::SleepFor(absl::Milliseconds(5));
+  LetTimePass(absl::Milliseconds(5), "lets the waiters block first, most often");
   fleet.ranks[0]->Abort(absl::CancelledError("enough"));
   EXPECT_TRUE(work.Done());
   data = {};

@@ -1,15 +1,18 @@
 // What is particular to TCP: forming meshes, fencing, strangers on the port, killed processes.
 #include "collectives/transport/tcp_transport.h"
 
+#include <poll.h>
 #include <signal.h>
 #include <sys/socket.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "base/random.h"
 #include "collectives/transport/culprit.h"
 #include "collectives/transport/socket.h"
 #include "collectives/transport/tcp_handshake.h"
 #include "tests/collectives/transport/mesh_fixture.h"
+#include "tests/wait_until.h"
 
 namespace muster {
 namespace {
@@ -45,8 +48,20 @@ class TcpTransportTest : public testing::Test {
   // A raw connection to rank 0's port.
   UniqueFd Dial() {
     UniqueFd fd = *StartConnect(*ParseAddress(listeners_[0]->address()));
-    absl::SleepFor(absl::Milliseconds(5));
+    AwaitReady(fd, POLLOUT);
     return fd;
+  }
+  static void AwaitReady(const UniqueFd& fd, int16_t events) {
+    pollfd ready = {fd.get(), events, 0};
+    EXPECT_EQ(poll(&ready, 1, PollTimeoutMs(Soon())), 1);
+  }
+  // Until rank 0 forms the epoch of `spec`: from then on it answers a stranger's hello.
+  void AwaitForming(const MeshSpec& spec) {
+    TcpHello hello = {.token_hash = StableHash(spec.token), .epoch = spec.epoch};
+    UniqueFd stranger = Dial();
+    const auto bytes = EncodeHello(hello);
+    ASSERT_EQ(send(stranger.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), kHelloBytes);
+    AwaitReady(stranger, POLLIN);
   }
   std::vector<std::unique_ptr<TcpListener>> listeners_;
   MeshSpec spec_;
@@ -91,7 +106,7 @@ TEST_F(TcpTransportTest, AMemberLeftBehindInAnOlderEpochIsRefused) {
     EXPECT_THAT(Text(end.status()), HasSubstr("rank 1"));
     EXPECT_EQ(CulpritOf(end.status()), std::optional<Rank>(1));
   });
-  absl::SleepFor(absl::Milliseconds(50));
+  AwaitForming(newer);
   const auto stale = Connect(1, spec_);
   EXPECT_TRUE(absl::IsFailedPrecondition(stale.status())) << stale.status();
   EXPECT_THAT(Text(stale.status()), HasSubstr("epoch 5 is over"));
@@ -103,7 +118,7 @@ TEST_F(TcpTransportTest, AnEarlyDialerIsParkedUntilThisProcessIsReady) {
     auto end = Connect(1, spec_);
     EXPECT_TRUE(end.ok()) << end.status();
   });
-  absl::SleepFor(absl::Milliseconds(50));
+  LetTimePass(absl::Milliseconds(50), "lets the dialer come first, most often");
   auto end = Connect(0, spec_);
   EXPECT_TRUE(end.ok()) << end.status();
   early.join();
@@ -125,14 +140,14 @@ TEST_F(TcpTransportTest, AnotherIncarnationOrShapeIsRefusedWithTheReason) {
   };
   for (const Case& changed : cases) {
     ++spec_.epoch;
-    std::thread waiting(
-        [&] { EXPECT_FALSE(Connect(0, spec_, absl::Now() + absl::Milliseconds(200)).ok()); });
-    absl::SleepFor(absl::Milliseconds(20));
+    std::thread waiting([&] { EXPECT_FALSE(Connect(0, spec_).ok()); });
+    AwaitForming(spec_);
     MeshSpec other = spec_;
     changed.change(other);
     const auto refused = Connect(1, other);
     EXPECT_TRUE(absl::IsFailedPrecondition(refused.status())) << refused.status();
     EXPECT_THAT(Text(refused.status()), HasSubstr(changed.text));
+    listeners_[0]->CancelThrough(spec_.epoch);
     waiting.join();
   }
 }
@@ -152,7 +167,7 @@ TEST_F(TcpTransportTest, CancelThroughEndsAConnectAndFencesTheEpoch) {
     const auto end = Connect(0, spec_);
     EXPECT_TRUE(absl::IsCancelled(end.status())) << end.status();
   });
-  absl::SleepFor(absl::Milliseconds(20));
+  AwaitForming(spec_);
   listeners_[0]->CancelThrough(spec_.epoch);
   waiting.join();
   EXPECT_TRUE(absl::IsFailedPrecondition(Connect(1, spec_).status()));
@@ -177,7 +192,7 @@ TEST_F(TcpTransportTest, StrangersOnThePortDisturbNobody) {
   const std::string request = "GET / HTTP/1.1\r\nHost: example\r\n\r\n" + std::string(200, 'x');
   EXPECT_GT(send(talker.get(), request.data(), request.size(), MSG_NOSIGNAL), 0);
   char answer[16];
-  absl::SleepFor(absl::Milliseconds(20));
+  AwaitReady(talker, POLLIN);
   EXPECT_LE(recv(talker.get(), answer, sizeof(answer), MSG_DONTWAIT), 0);  // Hung up on.
   Form(spec_);
 }
@@ -194,12 +209,8 @@ TEST_F(TcpTransportTest, AnotherProtocolVersionIsToldSo) {
   UniqueFd fd = Dial();
   ASSERT_EQ(send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL), kHelloBytes);
   std::array<std::byte, kAnswerBytes> answer;
-  ssize_t got = -1;
-  for (int i = 0; i < 200 && got < 0; ++i) {
-    absl::SleepFor(absl::Milliseconds(5));
-    got = recv(fd.get(), answer.data(), answer.size(), MSG_DONTWAIT);
-  }
-  ASSERT_EQ(got, kAnswerBytes);
+  AwaitReady(fd, POLLIN);
+  ASSERT_EQ(recv(fd.get(), answer.data(), answer.size(), MSG_DONTWAIT), kAnswerBytes);
   EXPECT_EQ(DecodeAnswer(answer)->verdict, TcpVerdict::kVersion);
 }
 

@@ -6,6 +6,7 @@
 #include "base/random.h"
 #include "collectives/transport/culprit.h"
 #include "tests/collectives/transport/mesh_fixture.h"
+#include "tests/wait_until.h"
 
 namespace muster {
 namespace {
@@ -229,7 +230,7 @@ TEST_P(TransportConformanceTest, WakeEndsAPollAndWakeWatcherAWatch) {
     EXPECT_TRUE(completed.empty());
   });
   std::thread watcher([&] { mesh.ends[1]->Watch(absl::InfiniteFuture()); });
-  absl::SleepFor(absl::Milliseconds(2));
+  LetTimePass(absl::Milliseconds(2), "lets the drivers block first, most often");
   mesh.ends[0]->Wake();
   mesh.ends[1]->WakeWatcher();
   poller.join();
@@ -244,7 +245,7 @@ TEST_P(TransportConformanceTest, CloseGetsABlockedDriverOut) {
     std::vector<uint64_t> completed;
     EXPECT_TRUE(absl::IsAborted(mesh.ends[0]->Poll(absl::InfiniteFuture(), {}, &completed)));
   });
-  absl::SleepFor(absl::Milliseconds(2));
+  LetTimePass(absl::Milliseconds(2), "lets the drivers block first, most often");
   mesh.ends[0]->Close(absl::AbortedError("stop"), std::nullopt);
   memory = {};
   poller.join();
@@ -254,7 +255,7 @@ TEST_P(TransportConformanceTest, AnAbortReachesDriversAndWatchersOfAllPeers) {
   TestMesh mesh = Make(4);
   RunRanks(4, [&](Rank r) {
     if (r == 2) {
-      absl::SleepFor(absl::Milliseconds(2));
+      LetTimePass(absl::Milliseconds(2), "lets the drivers block first, most often");
       mesh.ends[2]->Close(absl::UnavailableError("rank 3 is gone"), 3);
       return;
     }

@@ -14,6 +14,7 @@
 #include "gtest/gtest.h"
 #include "tests/server/rpc/fake_worker.h"
 #include "tests/server/rpc/test_coordinator.h"
+#include "tests/wait_until.h"
 
 namespace muster {
 namespace {
@@ -221,14 +222,12 @@ TEST(CoordinatorCalls, WatchersAreLimitedAndAClosedOneFreesItsPlace) {
   EXPECT_EQ(refused->Finish().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   first.TryCancel();
   reader->Finish();
-  const absl::Time deadline = absl::Now() + kTestDeadline;
-  bool taken = false;
-  while (!taken && absl::Now() < deadline) {
+  EXPECT_TRUE(WaitUntil([&] {
     grpc::ClientContext again;
-    taken = coordinator.stub().WatchJob(&again, request)->Read(&response);
+    const bool taken = coordinator.stub().WatchJob(&again, request)->Read(&response);
     again.TryCancel();
-  }
-  EXPECT_TRUE(taken);
+    return taken;
+  }));
 }
 
 TEST(CoordinatorCalls, ShutdownEndsWatchesWithUnavailable) {
@@ -358,15 +357,13 @@ TEST(CoordinatorServer, ExportsMetrics) {
       "muster_coordinator_view_changes_total{cause=\"start\"} 1",
       "muster_coordinator_directives_total{kind=\"first\"}"};
   // A scrape may fall into the middle of an update, so all of them are waited for together.
-  const absl::Time deadline = absl::Now() + kTestDeadline;
   std::string text;
-  const auto missing = [&] {
+  EXPECT_TRUE(WaitUntil([&] {
     text = prometheus::TextSerializer().Serialize(registry.Collect());
-    return std::any_of(wanted.begin(), wanted.end(), [&](const std::string& line) {
-      return text.find(line) == std::string::npos;
+    return std::all_of(wanted.begin(), wanted.end(), [&](const std::string& line) {
+      return text.find(line) != std::string::npos;
     });
-  };
-  while (missing() && absl::Now() < deadline) absl::SleepFor(absl::Milliseconds(10));
+  }));
   for (const std::string& line : wanted) EXPECT_THAT(text, HasSubstr(line));
 }
 

@@ -11,6 +11,7 @@
 #include "proto/convert/control.h"
 #include "tests/server/rpc/fake_worker.h"
 #include "tests/server/rpc/test_coordinator.h"
+#include "tests/wait_until.h"
 
 namespace muster {
 namespace {
@@ -18,17 +19,6 @@ namespace {
 using ::testing::HasSubstr;
 
 using Case = v1::SessionResponse::DirectiveCase;
-
-// Asks again and again, at most until the deadline.
-template <typename Predicate>
-bool Eventually(Predicate predicate) {
-  const absl::Time deadline = absl::Now() + kTestDeadline;
-  while (absl::Now() < deadline) {
-    if (predicate()) return true;
-    absl::SleepFor(absl::Milliseconds(5));
-  }
-  return false;
-}
 
 TEST(CoordinatorSession, WelcomesAWorkerAndListsIt) {
   CoordinatorServerOptions options;
@@ -87,7 +77,7 @@ TEST(CoordinatorSession, ALostSessionIsADeathAfterTheLease) {
   auto worker = std::make_unique<FakeWorker>(coordinator.address(), TestHello("worker-0", 11));
   ASSERT_TRUE(worker->Await(Case::kWelcome).has_value());
   worker.reset();
-  EXPECT_TRUE(Eventually([&] { return coordinator.Members().members_size() == 0; }));
+  EXPECT_TRUE(WaitUntil([&] { return coordinator.Members().members_size() == 0; }));
 }
 
 TEST(CoordinatorSession, AWorkerOfAnotherVersionIsRefusedForGood) {
@@ -151,15 +141,14 @@ TEST(CoordinatorSession, HelloMustComeInTime) {
   CoordinatorServerOptions options;
   options.hello_timeout = absl::Milliseconds(50);
   TestCoordinator coordinator(options);
+  FakeWorker worker(coordinator.address(), TestHello("worker-0", 11));
+  ASSERT_TRUE(worker.Await(Case::kWelcome).has_value());
   FakeWorker silent(coordinator.address(), std::nullopt);
   const grpc::Status end = silent.AwaitEnd();
   EXPECT_EQ(end.error_code(), grpc::StatusCode::DEADLINE_EXCEEDED);
   EXPECT_THAT(end.error_message(), HasSubstr("no hello came within 50ms"));
 
-  // One that came in time is left alone.
-  FakeWorker worker(coordinator.address(), TestHello("worker-0", 11));
-  ASSERT_TRUE(worker.Await(Case::kWelcome).has_value());
-  absl::SleepFor(absl::Milliseconds(150));
+  // The one that said hello is left alone, though its session is older than the silent one.
   EXPECT_TRUE(worker.SendStatus(WorkerStatus()));
   EXPECT_TRUE(coordinator.Members().members(0).attached());
 }
@@ -234,12 +223,12 @@ TEST(CoordinatorSession, AWorkerThatTakesNothingIsDisconnected) {
   // Each status shows that it has not followed, so it is told again; it never reads.
   WorkerStatus status;
   bool open = true;
-  EXPECT_TRUE(Eventually([&] {
+  EXPECT_TRUE(WaitUntil([&] {
     ++status.sequence;
     open = open && stream->Write(ToProto(WorkerMessage(status)));
     return !open;
   }));
-  EXPECT_TRUE(Eventually([&] {
+  EXPECT_TRUE(WaitUntil([&] {
     const v1::ListMembersResponse members = coordinator.Members();
     return members.members_size() == 0 || !members.members(0).attached();
   }));
@@ -258,7 +247,7 @@ TEST(CoordinatorSession, SessionsAreLimited) {
     EXPECT_EQ(second.AwaitEnd().error_code(), grpc::StatusCode::RESOURCE_EXHAUSTED);
   }
   first.reset();
-  EXPECT_TRUE(Eventually([&] {
+  EXPECT_TRUE(WaitUntil([&] {
     FakeWorker again(coordinator.address(), TestHello("worker-1", 13));
     return again.Await(Case::kWelcome).has_value();
   }));

@@ -6,7 +6,7 @@
 #include "gtest/gtest.h"
 #include "proto/convert/control.h"
 #include "proto/rpc/channel.h"
-#include "tests/server/rpc/test_coordinator.h"
+#include "tests/wait_until.h"
 
 namespace muster {
 
@@ -106,8 +106,8 @@ std::optional<v1::SessionResponse> FakeWorker::Await(
     const auto something = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       return !received_.empty() || ended_.has_value();
     };
-    if (!mutex_.AwaitWithTimeout(absl::Condition(&something), kTestDeadline)) {
-      ADD_FAILURE() << "the coordinator sent nothing for " << kTestDeadline;
+    if (!mutex_.AwaitWithTimeout(absl::Condition(&something), kTestPatience)) {
+      ADD_FAILURE() << "the coordinator sent nothing for " << kTestPatience;
       return std::nullopt;
     }
     if (received_.empty()) return std::nullopt;
@@ -125,8 +125,8 @@ std::optional<v1::SessionResponse> FakeWorker::Await(v1::SessionResponse::Direct
 grpc::Status FakeWorker::AwaitEnd() {
   absl::MutexLock lock(&mutex_);
   const auto ended = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return ended_.has_value(); };
-  if (!mutex_.AwaitWithTimeout(absl::Condition(&ended), kTestDeadline)) {
-    ADD_FAILURE() << "the session has not ended within " << kTestDeadline;
+  if (!mutex_.AwaitWithTimeout(absl::Condition(&ended), kTestPatience)) {
+    ADD_FAILURE() << "the session has not ended within " << kTestPatience;
     return grpc::Status::OK;
   }
   return *ended_;

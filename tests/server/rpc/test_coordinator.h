@@ -13,9 +13,6 @@
 
 namespace muster {
 
-// Bounds hangs; no test waits for it to pass.
-inline constexpr absl::Duration kTestDeadline = absl::Seconds(20);
-
 inline v1::JobDescription TestJob(const std::string& name = "job", int64_t steps = 10) {
   v1::JobDescription job;
   const bool parsed = google::protobuf::TextFormat::ParseFromString(R"(

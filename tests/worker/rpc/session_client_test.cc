@@ -11,15 +11,13 @@
 #include "muster/v1/coordinator.grpc.pb.h"
 #include "proto/convert/control.h"
 #include "proto/rpc/server.h"
+#include "tests/wait_until.h"
 
 namespace muster {
 namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
-
-// Bounds hangs; no test waits for it to pass.
-constexpr absl::Duration kDeadline = absl::Seconds(20);
 
 // A coordinator that records what workers say, and says what the test wants.
 class FakeFleet final : public v1::Fleet::Service {
@@ -43,7 +41,7 @@ class FakeFleet final : public v1::Fleet::Service {
       grpc::ServerContext* context,
       grpc::ServerReaderWriter<v1::SessionResponse, v1::SessionRequest>* stream) override {
     if (mute) {
-      while (!context->IsCancelled()) absl::SleepFor(absl::Milliseconds(5));
+      EXPECT_TRUE(WaitUntil([context] { return context->IsCancelled(); }));
       return grpc::Status::CANCELLED;
     }
     v1::SessionRequest request;
@@ -61,7 +59,7 @@ class FakeFleet final : public v1::Fleet::Service {
       stream_ = stream;
     }
     while (stream->Read(&request)) {
-      if (read_delay > absl::ZeroDuration()) absl::SleepFor(read_delay);
+      if (read_delay > absl::ZeroDuration()) LetTimePass(read_delay, "a slow reader");
       absl::MutexLock lock(&mutex_);
       requests_.push_back(request);
       if (hang_up_) {
@@ -78,7 +76,7 @@ class FakeFleet final : public v1::Fleet::Service {
   void Say(const v1::SessionResponse& response) {
     absl::MutexLock lock(&mutex_);
     const auto open = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return stream_ != nullptr; };
-    ASSERT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&open), kDeadline));
+    ASSERT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&open), kTestPatience));
     stream_->Write(response);
   }
   void HangUpAtNextMessage() {
@@ -94,7 +92,7 @@ class FakeFleet final : public v1::Fleet::Service {
     const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       return hellos_.size() >= count;
     };
-    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&there), kDeadline));
+    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&there), kTestPatience));
     return hellos_;
   }
   std::vector<v1::SessionRequest> AwaitRequests(size_t count) {
@@ -102,7 +100,7 @@ class FakeFleet final : public v1::Fleet::Service {
     const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       return requests_.size() >= count;
     };
-    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&there), kDeadline));
+    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&there), kTestPatience));
     return requests_;
   }
 
@@ -148,7 +146,7 @@ class Recorder final : public SessionObserver {
     absl::MutexLock lock(&mutex_);
     while (true) {
       const auto there = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return !calls_.empty(); };
-      if (!mutex_.AwaitWithTimeout(absl::Condition(&there), kDeadline)) {
+      if (!mutex_.AwaitWithTimeout(absl::Condition(&there), kTestPatience)) {
         ADD_FAILURE() << "no call " << prefix;
         return "";
       }
@@ -161,7 +159,7 @@ class Recorder final : public SessionObserver {
     absl::MutexLock lock(&mutex_);
     const auto there = [&]()
                            ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return calls_.size() >= count; };
-    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&there), kDeadline));
+    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&there), kTestPatience));
     return {calls_.begin(), calls_.end()};
   }
   std::vector<std::string> Calls() {
@@ -299,7 +297,7 @@ TEST(SessionClient, FindsTheCoordinatorAgainAfterItsRestart) {
   recorder.Await("welcome");
   fleet.reset();
   EXPECT_THAT(recorder.Await("detached"), HasSubstr(address));
-  absl::SleepFor(absl::Milliseconds(400));
+  LetTimePass(options.first_attach_timeout + absl::Milliseconds(100), "outlives that timeout");
   FakeFleet restarted(address);
   recorder.Await("welcome");
   client->Send(kSelf, Status(9));
@@ -411,7 +409,7 @@ TEST(SessionClient, ShutdownSendsWhatIsPending) {
   recorder.Await("welcome");
   client->Send(kSelf, Suspicion{.epoch = 4});
   client->Send(kSelf, Status(5));
-  client->Shutdown(kDeadline);
+  client->Shutdown(kTestPatience);
   const std::vector<v1::SessionRequest> requests = fleet.AwaitRequests(2);
   EXPECT_EQ(requests[0].suspicion().epoch(), 4u);
   EXPECT_EQ(requests[1].status().sequence(), 5u);
@@ -422,11 +420,11 @@ TEST(SessionClient, ShutdownAtAnyMoment) {
   for (int i = 0; i < 30; ++i) {
     Recorder recorder;
     auto client = StartClient(Options(fleet.address()), recorder);
-    absl::SleepFor(absl::Microseconds(200 * i));
+    LetTimePass(absl::Microseconds(200 * i), "another moment each time");
     client->Send(kSelf, Status(1));
     client.reset();
     const size_t calls = recorder.Calls().size();
-    absl::SleepFor(absl::Milliseconds(1));
+    LetTimePass(absl::Milliseconds(1), "a late call would come now");
     EXPECT_EQ(recorder.Calls().size(), calls);
   }
 }

@@ -11,6 +11,7 @@
 #include "gtest/gtest.h"
 #include "muster/v1/worker.grpc.pb.h"
 #include "proto/rpc/server.h"
+#include "tests/wait_until.h"
 #include "worker/rpc/state_learner.h"
 #include "worker/rpc/worker_server.h"
 
@@ -18,8 +19,6 @@ namespace muster {
 namespace {
 
 using ::testing::HasSubstr;
-
-constexpr absl::Duration kDeadline = absl::Seconds(20);
 
 LearnRequest Request() {
   return {.job = "job-1",
@@ -74,7 +73,7 @@ class FakeSource final : public StateSource {
   bool AwaitFeeds(int count) {
     absl::MutexLock lock(&mutex_);
     const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return open_ == count; };
-    return mutex_.AwaitWithTimeout(absl::Condition(&there), kDeadline);
+    return mutex_.AwaitWithTimeout(absl::Condition(&there), kTestPatience);
   }
   LearnRequest request() {
     absl::MutexLock lock(&mutex_);
@@ -129,7 +128,7 @@ class Collector final : public StateSink {
     return absl::OkStatus();
   }
   absl::Status OnSnapshotChunk(int array, int64_t offset, absl::Span<const float> values) override {
-    if (delay > absl::ZeroDuration()) absl::SleepFor(delay);
+    if (delay > absl::ZeroDuration()) LetTimePass(delay, "a slow sink");
     absl::MutexLock lock(&mutex);
     EXPECT_EQ(static_cast<int64_t>(arrays[array].size()), offset);
     arrays[array].insert(arrays[array].end(), values.begin(), values.end());
@@ -160,7 +159,7 @@ class Collector final : public StateSink {
   template <typename Predicate>
   bool Await(Predicate predicate) {
     absl::MutexLock lock(&mutex);
-    return mutex.AwaitWithTimeout(absl::Condition(&predicate), kDeadline);
+    return mutex.AwaitWithTimeout(absl::Condition(&predicate), kTestPatience);
   }
   absl::Status AwaitEnd() {
     EXPECT_TRUE(Await([this] { return ended.has_value(); }));
@@ -352,7 +351,7 @@ class ScriptedSource final : public v1::StateTransfer::Service {
   grpc::Status Learn(grpc::ServerContext* context, const v1::LearnRequest* request,
                      grpc::ServerWriter<v1::LearnResponse>* writer) override {
     for (const v1::LearnResponse& response : script_) writer->Write(response);
-    while (!context->IsCancelled()) absl::SleepFor(absl::Milliseconds(1));
+    EXPECT_TRUE(WaitUntil([context] { return context->IsCancelled(); }));
     return grpc::Status::CANCELLED;
   }
 
@@ -464,7 +463,7 @@ TEST(StateLearner, SilenceAfterTheSnapshotIsFine) {
   options.silence_timeout = absl::Milliseconds(50);
   StateLearner learner(options, sink);
   ASSERT_TRUE(sink.Await([&] { return sink.complete; }));
-  absl::SleepFor(absl::Milliseconds(200));
+  LetTimePass(4 * options.silence_timeout, "silence is what this test is about");
   source.AddStep(1);
   EXPECT_TRUE(sink.Await([&] { return sink.steps.size() == 1; }));
 }
@@ -476,7 +475,7 @@ TEST(StateLearner, DestructionAtAnyMoment) {
     Collector sink;
     {
       StateLearner learner(LearnerOptions(server->address(), 2, 300'000), sink);
-      absl::SleepFor(absl::Microseconds(300 * i));
+      LetTimePass(absl::Microseconds(300 * i), "another moment each time");
     }
     EXPECT_TRUE(sink.ended.has_value());
   }
