@@ -1,6 +1,5 @@
 #include "worker/runtime/step_meter.h"
 
-#include <algorithm>
 #include <cmath>
 
 namespace muster {
@@ -10,9 +9,11 @@ void StepMeter::Record(absl::Duration step, absl::Duration waited, int64_t sampl
   if (step_ms_.size() < kWindow) {
     step_ms_.push_back(ms);
   } else {
+    histogram_.Remove(step_ms_[next_]);
     step_ms_[next_] = ms;
     next_ = (next_ + 1) % kWindow;
   }
+  histogram_.Add(ms);
   total_ += step;
   waited_ += waited;
   const double seconds = absl::ToDoubleSeconds(step);
@@ -23,12 +24,7 @@ void StepMeter::Record(absl::Duration step, absl::Duration waited, int64_t sampl
 }
 
 double StepMeter::PercentileMs(double percentile) const {
-  if (step_ms_.empty()) return 0;
-  std::vector<float> sorted = step_ms_;
-  const auto last = static_cast<double>(sorted.size() - 1);
-  const auto index = static_cast<size_t>(std::lround(last * percentile / 100));
-  std::nth_element(sorted.begin(), sorted.begin() + static_cast<int64_t>(index), sorted.end());
-  return sorted[index];
+  return histogram_.Quantile(percentile / 100);
 }
 
 double StepMeter::wait_share() const {
