@@ -18,6 +18,7 @@
 #include "base/job_spec.h"
 #include "muster/v1/common.pb.h"
 #include "muster/v1/coordinator.pb.h"
+#include "proto/convert/field.h"
 
 namespace muster {
 
@@ -50,6 +51,14 @@ absl::StatusOr<FinalReport> FromProto(const v1::FinalReport& report, absl::strin
 absl::StatusOr<WorkerPhase> FromProto(v1::WorkerPhase phase, absl::string_view path);
 absl::StatusOr<JobState> FromProto(v1::JobState state, absl::string_view path);
 absl::StatusOr<ViewChangeCause> FromProto(v1::ViewChangeCause cause, absl::string_view path);
+
+// The field `tag` of a message that must have one.
+template <typename Message>
+absl::StatusOr<StateTag> TagOf(const Message& message, absl::string_view path) {
+  const std::string field = Field(path, "tag");
+  if (!message.has_tag()) return MissingField(field);
+  return FromProto(message.tag(), field);
+}
 
 // ---- worker to coordinator -------------------------------------------------------------------
 

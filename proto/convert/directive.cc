@@ -154,16 +154,14 @@ absl::StatusOr<Directive> Convert(const v1::Learn& learn) {
 absl::StatusOr<Directive> Convert(const v1::Seal& seal) {
   Seal result;
   MUSTER_RETURN_IF_ERROR(CheckEpoch("seal.epoch", seal.epoch()));
-  if (!seal.has_tag()) return MissingField("seal.tag");
-  MUSTER_ASSIGN_OR_RETURN(result.tag, FromProto(seal.tag(), "seal.tag"));
+  MUSTER_ASSIGN_OR_RETURN(result.tag, TagOf(seal, "seal"));
   result.epoch = seal.epoch();
   return result;
 }
 
 absl::StatusOr<Directive> Convert(const v1::CommitCheckpoint& commit) {
   CommitCheckpoint result;
-  if (!commit.has_tag()) return MissingField("commit_checkpoint.tag");
-  MUSTER_ASSIGN_OR_RETURN(result.tag, FromProto(commit.tag(), "commit_checkpoint.tag"));
+  MUSTER_ASSIGN_OR_RETURN(result.tag, TagOf(commit, "commit_checkpoint"));
   return result;
 }
 

@@ -1,6 +1,6 @@
 // Checks of single fields. Each error is INVALID_ARGUMENT and reads
 //   <path>: must be <what>, got <value>
-// Pure and thread-safe; for proto/convert only.
+// Pure and thread-safe; for proto/convert, and for */rpc where messages are converted there.
 #ifndef MUSTER_PROTO_CONVERT_FIELD_H_
 #define MUSTER_PROTO_CONVERT_FIELD_H_
 

@@ -1,4 +1,5 @@
 // The messages that others are made of.
+#include <cstdint>
 #include <string>
 
 #include "absl/container/flat_hash_set.h"
@@ -76,74 +77,30 @@ v1::ViewChangeCause ToProto(ViewChangeCause cause) {
   return v1::VIEW_CHANGE_CAUSE_UNSPECIFIED;
 }
 
-absl::StatusOr<WorkerPhase> FromProto(v1::WorkerPhase phase, absl::string_view path) {
-  switch (phase) {
-    case v1::WORKER_PHASE_IDLE:
-      return WorkerPhase::kIdle;
-    case v1::WORKER_PHASE_LEARNING:
-      return WorkerPhase::kLearning;
-    case v1::WORKER_PHASE_QUIESCED:
-      return WorkerPhase::kQuiesced;
-    case v1::WORKER_PHASE_ACTIVATING:
-      return WorkerPhase::kActivating;
-    case v1::WORKER_PHASE_RUNNING:
-      return WorkerPhase::kRunning;
-    case v1::WORKER_PHASE_PAUSED:
-      return WorkerPhase::kPaused;
-    case v1::WORKER_PHASE_FINISHED:
-      return WorkerPhase::kFinished;
-    case v1::WORKER_PHASE_FAILED:
-      return WorkerPhase::kFailed;
-    case v1::WORKER_PHASE_ORPHANED:
-      return WorkerPhase::kOrphaned;
-    default:
-      break;
+namespace {
+
+// The value whose wire form this is. So each enum has one switch, which the compiler checks.
+template <typename Domain, typename Wire>
+absl::StatusOr<Domain> EnumFromProto(Wire wire, absl::string_view path, absl::string_view must_be) {
+  for (int value = 1; wire != 0 && value <= UINT8_MAX; ++value) {
+    const auto candidate = static_cast<Domain>(value);
+    if (ToProto(candidate) == wire) return candidate;
   }
-  return FieldError(path, "a known phase", absl::StrCat("number ", static_cast<int>(phase)));
+  return FieldError(path, must_be, absl::StrCat("number ", static_cast<int>(wire)));
+}
+
+}  // namespace
+
+absl::StatusOr<WorkerPhase> FromProto(v1::WorkerPhase phase, absl::string_view path) {
+  return EnumFromProto<WorkerPhase>(phase, path, "a known phase");
 }
 
 absl::StatusOr<JobState> FromProto(v1::JobState state, absl::string_view path) {
-  switch (state) {
-    case v1::JOB_STATE_QUEUED:
-      return JobState::kQueued;
-    case v1::JOB_STATE_STARTING:
-      return JobState::kStarting;
-    case v1::JOB_STATE_RUNNING:
-      return JobState::kRunning;
-    case v1::JOB_STATE_WAITING:
-      return JobState::kWaiting;
-    case v1::JOB_STATE_SUCCEEDED:
-      return JobState::kSucceeded;
-    case v1::JOB_STATE_FAILED:
-      return JobState::kFailed;
-    case v1::JOB_STATE_CANCELLED:
-      return JobState::kCancelled;
-    default:
-      break;
-  }
-  return FieldError(path, "a known job state", absl::StrCat("number ", static_cast<int>(state)));
+  return EnumFromProto<JobState>(state, path, "a known job state");
 }
 
 absl::StatusOr<ViewChangeCause> FromProto(v1::ViewChangeCause cause, absl::string_view path) {
-  switch (cause) {
-    case v1::VIEW_CHANGE_CAUSE_START:
-      return ViewChangeCause::kStart;
-    case v1::VIEW_CHANGE_CAUSE_DEATH:
-      return ViewChangeCause::kDeath;
-    case v1::VIEW_CHANGE_CAUSE_JOIN:
-      return ViewChangeCause::kJoin;
-    case v1::VIEW_CHANGE_CAUSE_LEAVE:
-      return ViewChangeCause::kLeave;
-    case v1::VIEW_CHANGE_CAUSE_DRAIN:
-      return ViewChangeCause::kDrain;
-    case v1::VIEW_CHANGE_CAUSE_SWITCH:
-      return ViewChangeCause::kSwitch;
-    case v1::VIEW_CHANGE_CAUSE_RESTART:
-      return ViewChangeCause::kRestart;
-    default:
-      break;
-  }
-  return FieldError(path, "a known cause", absl::StrCat("number ", static_cast<int>(cause)));
+  return EnumFromProto<ViewChangeCause>(cause, path, "a known cause");
 }
 
 // ---- messages ----------------------------------------------------------------------------------

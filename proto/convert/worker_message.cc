@@ -20,8 +20,7 @@ v1::CheckpointReport ReportToProto(const CheckpointReport& report) {
 absl::StatusOr<CheckpointReport> ReportFromProto(const v1::CheckpointReport& report,
                                                  absl::string_view path) {
   CheckpointReport result;
-  if (!report.has_tag()) return MissingField(Field(path, "tag"));
-  MUSTER_ASSIGN_OR_RETURN(result.tag, FromProto(report.tag(), Field(path, "tag")));
+  MUSTER_ASSIGN_OR_RETURN(result.tag, TagOf(report, path));
   MUSTER_RETURN_IF_ERROR(
       CheckText(Field(path, "path"), report.path(), kMaxPathBytes, /*required=*/true));
   MUSTER_RETURN_IF_ERROR(CheckText(Field(path, "checksum"), report.checksum(), kMaxIdBytes));

@@ -20,6 +20,11 @@ static_assert(std::endian::native == std::endian::little,
 absl::Status AsDataLoss(const absl::Status& status) {
   return status.ok() ? status : absl::DataLossError(status.message());
 }
+template <typename Value>
+absl::StatusOr<Value> AsDataLoss(absl::StatusOr<Value> value) {
+  if (value.ok()) return value;
+  return AsDataLoss(value.status());
+}
 
 }  // namespace
 
@@ -57,17 +62,14 @@ v1::SnapshotHeader ToProto(const SnapshotHeader& header) {
 }
 
 absl::StatusOr<SnapshotHeader> FromProto(const v1::SnapshotHeader& header) {
-  SnapshotHeader result;
-  if (!header.has_tag()) return absl::DataLossError("header.tag: is missing");
-  absl::StatusOr<StateTag> tag = FromProto(header.tag(), "header.tag");
-  MUSTER_RETURN_IF_ERROR(AsDataLoss(tag.status()));
+  MUSTER_ASSIGN_OR_RETURN(const StateTag tag, AsDataLoss(TagOf(header, "header")));
   MUSTER_RETURN_IF_ERROR(
-      AsDataLoss(CheckRange("header.update_count", header.update_count(), 0, tag->step)));
+      AsDataLoss(CheckRange("header.update_count", header.update_count(), 0, tag.step)));
   MUSTER_RETURN_IF_ERROR(
-      AsDataLoss(CheckRange("header.skipped_steps", header.skipped_steps(), 0, tag->step)));
+      AsDataLoss(CheckRange("header.skipped_steps", header.skipped_steps(), 0, tag.step)));
   MUSTER_RETURN_IF_ERROR(
-      AsDataLoss(CheckRange("header.nonfinite_in_row", header.nonfinite_in_row(), 0, tag->step)));
-  return SnapshotHeader{.tag = *tag,
+      AsDataLoss(CheckRange("header.nonfinite_in_row", header.nonfinite_in_row(), 0, tag.step)));
+  return SnapshotHeader{.tag = tag,
                         .update_count = header.update_count(),
                         .nonfinite_in_row = header.nonfinite_in_row(),
                         .skipped_steps = header.skipped_steps(),
@@ -84,20 +86,17 @@ v1::StepRecord ToProto(const StepItem& item) {
 }
 
 absl::StatusOr<StepItem> FromProto(const v1::StepRecord& record) {
-  if (!record.has_record() || !record.has_tag()) {
-    return absl::DataLossError("step record: has no commit record or no tag");
-  }
-  absl::StatusOr<CommitRecord> commit = FromProto(record.record(), "step.record");
-  MUSTER_RETURN_IF_ERROR(AsDataLoss(commit.status()));
-  absl::StatusOr<StateTag> tag = FromProto(record.tag(), "step.tag");
-  MUSTER_RETURN_IF_ERROR(AsDataLoss(tag.status()));
-  absl::StatusOr<StateTag> stable = FromProto(record.stable(), "step.stable");
-  MUSTER_RETURN_IF_ERROR(AsDataLoss(stable.status()));
-  if (tag->step != commit->step) {
+  if (!record.has_record()) return absl::DataLossError("step.record: is missing");
+  MUSTER_ASSIGN_OR_RETURN(const CommitRecord commit,
+                          AsDataLoss(FromProto(record.record(), "step.record")));
+  MUSTER_ASSIGN_OR_RETURN(const StateTag tag, AsDataLoss(TagOf(record, "step")));
+  MUSTER_ASSIGN_OR_RETURN(const StateTag stable,
+                          AsDataLoss(FromProto(record.stable(), "step.stable")));
+  if (tag.step != commit.step) {
     return absl::DataLossError(absl::StrFormat(
-        "step record: is of step %d, but its tag is of step %d", commit->step, tag->step));
+        "step record: is of step %d, but its tag is of step %d", commit.step, tag.step));
   }
-  return StepItem{.record = *commit, .tag = *tag, .stable = *stable};
+  return StepItem{.record = commit, .tag = tag, .stable = stable};
 }
 
 std::string EncodeElements(absl::Span<const float> elements) {
