@@ -42,7 +42,6 @@ void Fold(const JobAdded& record, PersistentState& state) {
   PersistentJob job;
   job.plan = record.plan;
   job.request_id = record.request_id;
-  job.newest_checkpoint = record.plan.initial_checkpoint;
   state.jobs.push_back(std::move(job));
 }
 

@@ -25,8 +25,6 @@ struct JobPlan {
   int start_workers = 1;  // the first view waits for so many, up to start_timeout
   int max_workers = 1024;
   Step total_steps = 0;
-  // Start from this checkpoint instead of initial weights. Only tag.step and path are read.
-  std::optional<CheckpointReport> initial_checkpoint;
   bool operator==(const JobPlan&) const = default;
 };
 

@@ -182,6 +182,13 @@ void CoordinatorCore::DecideFirst() {
     };
     if (!newest.has_value() || age(*newest) < age(*seen)) newest = seen;
   }
+  if (job.branch == 0 && newest.has_value() && newest->tag.step >= job.plan.total_steps) {
+    EndJobNow(run_.job, JobState::kFailed,
+              absl::StrFormat("checkpoints.resume: %s holds step %d already, the job has %d steps; "
+                              "give more steps or another directory",
+                              newest->path, newest->tag.step, job.plan.total_steps));
+    return;
+  }
   if (newest != job.newest_checkpoint) Record(CheckpointNamed{run_.job, *newest});
   const uint64_t branch = std::max(job.branch, newest.has_value() ? newest->tag.branch : 0);
   view.resume = {branch + 1, newest.has_value() ? newest->tag.step : 0, view.epoch};

@@ -51,12 +51,9 @@ absl::StatusOr<v1::Job> CoordinatorHost::SubmitJob(const v1::SubmitJobRequest& r
         "workers.min: must be at most the coordinator's limit of %d workers, got %d",
         options_.core.max_workers, spec.workers.min));
   }
-  MUSTER_ASSIGN_OR_RETURN(ResolvedJob resolved, ResolveJobFiles(files_, spec));
-  for (const std::string& warning : resolved.resume.warnings) {
-    logger_.Warning("checkpoint_passed_over", warning);
-  }
+  MUSTER_ASSIGN_OR_RETURN(const Step total_steps, ResolveTotalSteps(files_, spec));
   v1::JobDescription for_workers = request.description();
-  for_workers.mutable_training()->set_steps(resolved.total_steps);
+  for_workers.mutable_training()->set_steps(total_steps);
   for_workers.mutable_training()->clear_epochs();
 
   absl::MutexLock lock(&mutex_);
@@ -79,8 +76,7 @@ absl::StatusOr<v1::Job> CoordinatorHost::SubmitJob(const v1::SubmitJobRequest& r
   plan.min_workers = spec.workers.min;
   plan.start_workers = spec.workers.start;
   plan.max_workers = spec.workers.max;
-  plan.total_steps = resolved.total_steps;
-  plan.initial_checkpoint = resolved.resume.newest;
+  plan.total_steps = total_steps;
 
   const absl::Time now = absl::Now();
   absl::Status stored = store_.PutDescription(

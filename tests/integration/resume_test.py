@@ -59,6 +59,14 @@ class ResumeTest(FleetTest):
         self.assertEqual(up.wait(), 1)
         self.assertIn("another", up.text())
 
+    def test_resuming_where_the_job_has_ended_is_refused(self):
+        directory = self.directory / "ended"
+        self.check_complete(
+            self.up("ended", self.checkpointed("ended.json", directory, False), 2), STEPS)
+        again = self.up("again", self.checkpointed("again.json", directory, True), 2)
+        self.assertEqual(again.wait(), 1)
+        self.assertIn(f"holds step {STEPS} already", again.text())
+
     def test_final_checkpoint_is_complete_and_opens_as_safetensors(self):
         directory = self.directory / "final"
         up = self.up("final", self.checkpointed("final.json", directory, False), 2)

@@ -12,6 +12,7 @@ namespace {
 using coordinator::TimerKind;
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::StartsWith;
@@ -164,6 +165,31 @@ TEST(CoordinatorCoreTest, CheckpointsAreDecidedBeforeTheyAreNamed) {
   fleet.status(1).committed = report;
   EXPECT_THAT(fleet.Run(1, 1, {1, 5, 1}), ElementsAre("persist checkpoint named 1.4@1"));
   EXPECT_EQ(fleet.core().FindJob("j")->newest_checkpoint, report);
+}
+
+TEST(CoordinatorCoreTest, AJobThatResumesStartsFromTheNewestCheckpointAnyOfThemSees) {
+  FleetScript fleet;
+  fleet.Submit(1, 3, 100);
+  for (const uint64_t worker : {1, 2, 3}) fleet.Join(worker);
+  // By branch, then by step. Worker 3 reaches none.
+  fleet.status(1).committed = CheckpointReport{{1, 60, 4}, "older branch", "sum"};
+  fleet.Answer(1, 1);
+  fleet.status(2).committed = CheckpointReport{{2, 40, 9}, "newer branch", "sum"};
+  fleet.Answer(2, 1);
+  const Lines lines = fleet.Answer(3, 1);
+  EXPECT_THAT(lines, Contains("persist checkpoint named 2.40@9"));
+  EXPECT_THAT(lines, Contains("persist decision: activate view 1 [#1 #2 #3] from 3.40@1 fresh "
+                              "'newer branch'"));
+}
+
+TEST(CoordinatorCoreTest, AJobThatResumesWhereItHasEndedFails) {
+  FleetScript fleet;
+  fleet.Submit(1, 1, 100);
+  fleet.Join(1);
+  fleet.status(1).committed = CheckpointReport{{1, 100, 4}, "dir/step-00000100", "sum"};
+  EXPECT_THAT(fleet.Answer(1, 1), Contains("job j is failed"));
+  EXPECT_THAT(fleet.core().FindJob("j")->reason,
+              HasSubstr("dir/step-00000100 holds step 100 already, the job has 100 steps"));
 }
 
 TEST(CoordinatorCoreTest, ACheckpointOfAnotherBranchIsNotDecided) {

@@ -2,11 +2,8 @@
 
 #include <zlib.h>
 
-#include <nlohmann/json.hpp>
 #include <string>
 
-#include "absl/strings/str_cat.h"
-#include "base/sha256.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -32,23 +29,6 @@ class JobFilesTest : public ::testing::Test {
     EXPECT_TRUE(files_.CreateDirectories(ParentDirectory(path)).ok());
     EXPECT_TRUE(WriteFileDurably(files_, path, bytes).ok());
     return path;
-  }
-
-  // A checkpoint of one file, as the worker's writer leaves it.
-  std::string WriteCheckpoint(int64_t step, uint64_t branch, const std::string& contents) {
-    const std::string name = absl::StrFormat("ckpt/step-%08d", step);
-    Write(name + "/model.bin", contents);
-    nlohmann::json manifest = {
-        {"format", 1},
-        {"step", step},
-        {"branch", branch},
-        {"epoch", 3},
-        {"parameters_sha256", "p" + std::to_string(step)},
-        {"files",
-         {{{"name", "model.bin"}, {"bytes", contents.size()}, {"sha256", Sha256Hex(contents)}}}}};
-    manifest["checksum"] = Sha256Hex(manifest.dump());
-    Write(name + "/manifest.json", manifest.dump(2));
-    return JoinPath(directory_, name);
   }
 
   PosixFileSystem files_;
@@ -92,74 +72,18 @@ TEST_F(JobFilesTest, RefusesWhatIsNoIdxFile) {
   EXPECT_TRUE(absl::IsNotFound(CountIdxItems(files_, directory_ + "/absent").status()));
 }
 
-TEST_F(JobFilesTest, FindsTheNewestIntactCheckpoint) {
-  const std::string directory = JoinPath(directory_, "ckpt");
-  EXPECT_EQ(FindResumePoint(files_, directory)->newest, std::nullopt);
-  WriteCheckpoint(100, 1, "a");
-  const std::string newest = WriteCheckpoint(200, 1, "b");
-  Write("ckpt/notes.txt", "not a checkpoint");
-  const absl::StatusOr<ResumePoint> found = FindResumePoint(files_, directory);
-  ASSERT_TRUE(found.ok()) << found.status();
-  ASSERT_TRUE(found->newest.has_value());
-  EXPECT_EQ(found->newest->tag, (StateTag{.branch = 1, .step = 200, .epoch = 3}));
-  EXPECT_EQ(found->newest->path, newest);
-  EXPECT_EQ(found->newest->checksum, "p200");
-  EXPECT_TRUE(found->warnings.empty());
-}
-
-TEST_F(JobFilesTest, AHigherBranchIsNewer) {
-  WriteCheckpoint(300, 1, "old branch");
-  WriteCheckpoint(200, 2, "new branch");
-  EXPECT_EQ(FindResumePoint(files_, JoinPath(directory_, "ckpt"))->newest->tag.step, 200);
-}
-
-TEST_F(JobFilesTest, PassesOverTornAndCorruptOnes) {
-  WriteCheckpoint(100, 1, "good");
-  WriteCheckpoint(200, 1, "to be changed");
-  WriteCheckpoint(300, 1, "to be cut");
-  WriteCheckpoint(400, 1, "manifest to be changed");
-  WriteCheckpoint(500, 1, "manifest to be lost");
-  Write("ckpt/step-00000200/model.bin", "TO be changed");
-  Write("ckpt/step-00000300/model.bin", "to be");
-  const std::string manifest = JoinPath(directory_, "ckpt/step-00000400/manifest.json");
-  std::string text = *ReadFile(files_, manifest, 1 << 20);
-  text.replace(text.find("\"step\": 400"), 11, "\"step\": 900");
-  Write("ckpt/step-00000400/manifest.json", text);
-  ASSERT_TRUE(files_.RemoveAll(JoinPath(directory_, "ckpt/step-00000500/manifest.json")).ok());
-  const absl::StatusOr<ResumePoint> found = FindResumePoint(files_, JoinPath(directory_, "ckpt"));
-  ASSERT_TRUE(found.ok()) << found.status();
-  EXPECT_EQ(found->newest->tag.step, 100);
-  EXPECT_THAT(found->warnings,
-              testing::UnorderedElementsAre(
-                  HasSubstr("step-00000200/model.bin: does not match the manifest's checksum"),
-                  HasSubstr("step-00000300/model.bin: has 5 bytes, the manifest says 9"),
-                  HasSubstr("step-00000400/manifest.json: does not match its checksum"),
-                  HasSubstr("step-00000500/manifest.json")));
-}
-
 TEST_F(JobFilesTest, EpochsNeedReadableData) {
   JobSpec spec;
   spec.training.epochs = 2;
   spec.training.global_batch = 100;
   spec.training.micro_batch = 100;
   spec.data.train_images = Write("images", IdxHeader(1'000));
-  EXPECT_EQ(ResolveJobFiles(files_, spec)->total_steps, 20);
+  EXPECT_EQ(*ResolveTotalSteps(files_, spec), 20);
   spec.data.train_images = directory_ + "/absent";
-  const absl::Status status = ResolveJobFiles(files_, spec).status();
+  const absl::Status status = ResolveTotalSteps(files_, spec).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
   EXPECT_THAT(std::string(status.message()), StartsWith("training.epochs: the coordinator cannot"));
   EXPECT_THAT(std::string(status.message()), HasSubstr("give training.steps instead"));
-}
-
-TEST_F(JobFilesTest, ResumingAFinishedJobIsRefused) {
-  WriteCheckpoint(100, 1, "all done");
-  JobSpec spec;
-  spec.training.steps = 100;
-  spec.checkpoints = {.directory = JoinPath(directory_, "ckpt"), .resume = true};
-  EXPECT_THAT(std::string(ResolveJobFiles(files_, spec).status().message()),
-              StartsWith("checkpoints.resume: "));
-  spec.training.steps = 101;
-  EXPECT_EQ(ResolveJobFiles(files_, spec)->resume.newest->tag.step, 100);
 }
 
 }  // namespace
