@@ -19,6 +19,9 @@
 namespace muster {
 namespace {
 
+constexpr int64_t kLeastTimeoutMs = 1;
+constexpr int64_t kMostTimeoutMs = 3'600'000;
+
 std::string HostName() {
   char name[256] = {};
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
@@ -37,7 +40,9 @@ int Main(int argc, char** argv) {
   options.software_version = kSoftwareVersion;
   std::string listen_data = "127.0.0.1:0";
   std::string log_format = "auto", log_level = "info", ready_file;
-  int64_t connect_timeout_ms = 30'000;
+  int64_t connect_timeout_ms = absl::ToInt64Milliseconds(options.connect_timeout);
+  int64_t mesh_timeout_ms = absl::ToInt64Milliseconds(options.mesh_timeout);
+  int64_t final_checkpoint_timeout_ms = absl::ToInt64Milliseconds(options.final_checkpoint_timeout);
   app.add_option("--coordinator", options.coordinator_address, "Coordinator's host:port")
       ->default_val("127.0.0.1:7070");
   app.add_option("--name", options.name, "Name of this worker, unique in the fleet")
@@ -61,7 +66,15 @@ int Main(int argc, char** argv) {
   app.add_option("--connect-timeout-ms", connect_timeout_ms,
                  "Give up if the coordinator can't be reached for this long at start")
       ->default_val(connect_timeout_ms)
-      ->check(CLI::Range(int64_t{1}, int64_t{3'600'000}));
+      ->check(CLI::Range(kLeastTimeoutMs, kMostTimeoutMs));
+  app.add_option("--mesh-timeout-ms", mesh_timeout_ms,
+                 "Give a view up if the links to its other workers take longer than this")
+      ->default_val(mesh_timeout_ms)
+      ->check(CLI::Range(kLeastTimeoutMs, kMostTimeoutMs));
+  app.add_option("--final-checkpoint-timeout-ms", final_checkpoint_timeout_ms,
+                 "Fail the job if writing its last checkpoint takes longer than this")
+      ->default_val(final_checkpoint_timeout_ms)
+      ->check(CLI::Range(kLeastTimeoutMs, kMostTimeoutMs));
   app.add_option("--log-format", log_format, "auto, text or json")->default_val(log_format);
   app.add_option("--log-level", log_level, "debug, info, warning, error or off")
       ->default_val(log_level);
@@ -77,6 +90,8 @@ int Main(int argc, char** argv) {
   }
   if (options.name.empty()) options.name = absl::StrCat(options.host, "-", getpid());
   options.connect_timeout = absl::Milliseconds(connect_timeout_ms);
+  options.mesh_timeout = absl::Milliseconds(mesh_timeout_ms);
+  options.final_checkpoint_timeout = absl::Milliseconds(final_checkpoint_timeout_ms);
   const absl::StatusOr<HostPort> data = ParseHostPort(listen_data);
   if (!data.ok()) return Usage(Annotate(data.status(), "--listen-data"));
   options.data_bind = data->host;

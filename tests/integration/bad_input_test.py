@@ -44,6 +44,9 @@ class BadInputTest(FleetTest):
         self.expect(2, ["listen"], "muster-coordinator", "--listen", "nonsense")
         self.expect(2, ["threads"], "muster-worker", "--threads", "0")
         self.expect(2, ["quantum", "cpu"], "muster-worker", "--device", "quantum")
+        for flag in ("--mesh-timeout-ms", "--final-checkpoint-timeout-ms", "--connect-timeout-ms"):
+            for value in ("0", "-1", "3600001", "soon", "1.5"):
+                self.expect(2, [flag], "muster-worker", f"{flag}={value}")
 
     def test_wrong_job_files(self):
         self.expect(2, ["nowhere.yaml"], *self.up_arguments("nowhere.yaml"))

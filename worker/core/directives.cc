@@ -12,6 +12,7 @@ using worker::TimerId;
 void WorkerCore::On(const worker::DirectiveReceived& event) {
   if (event.term < highest_term_) return;  // a coordinator that has been replaced (rule 13)
   highest_term_ = event.term;
+  told_spec_ = event.job;
   std::visit([this](const auto& directive) { Obey(directive); }, event.directive);
 }
 
@@ -43,7 +44,7 @@ void WorkerCore::Obey(const Propose& propose) {
     return;
   }
   seen_epoch_ = propose.epoch;
-  job_ = propose.job;
+  Adopt(propose.job);
   // `sealed` is the coordinator's word that every member rests at that state: it is stable.
   if (propose.sealed.has_value() && Holds(*propose.sealed)) RaiseStable(*propose.sealed);
   if (Learning* learning = std::get_if<Learning>(&role_)) {
@@ -61,7 +62,7 @@ void WorkerCore::Obey(const Propose& propose) {
 // (The explorer's mutant answers at once.)
 void WorkerCore::BeginAnswer(Epoch epoch) {
   role_ = Answering{epoch, /*quiesced=*/false};
-  Emit(worker::Quiesce{epoch, job_});
+  Emit(worker::Quiesce{epoch, job_, spec_});
   if (!options_.rules.quiesce_before_answer) {
     std::get<Answering>(role_).quiesced = true;
     answered_epoch_ = epoch;
@@ -91,7 +92,7 @@ void WorkerCore::Obey(const Activate& activate) {
     Emit(worker::RollForward{view.epoch, view.resume, *activate.roll_forward});
   } else if (activate.fresh_start.has_value()) {
     DropState();
-    Emit(worker::StartFresh{job_, view.epoch, view.resume, *activate.fresh_start});
+    Emit(worker::StartFresh{job_, view.epoch, view.resume, *activate.fresh_start, spec_});
   } else {
     // The coordinator should have evicted this worker; staying would be worse than leaving.
     Leave(worker::Rejoin{absl::StrFormat(
@@ -131,12 +132,12 @@ void WorkerCore::Obey(const Learn& learn) {
   } else if (!std::holds_alternative<Idle>(role_)) {
     return;
   }
-  job_ = learn.job;
+  Adopt(learn.job);
   Learning learning;
   learning.order = learn;
   ++learn_attempt_;
   role_ = std::move(learning);
-  Emit(worker::StartLearning{learn.job, learn.epoch, learn.source, learn_attempt_});
+  Emit(worker::StartLearning{learn.job, learn.epoch, learn.source, learn_attempt_, spec_});
 }
 
 void WorkerCore::Obey(const Seal& seal) {
@@ -159,6 +160,7 @@ void WorkerCore::Obey(const EndJob& end) {
   DropState();
   committed_.reset();
   job_.clear();
+  spec_.reset();
   active_epoch_ = 0;
   role_ = Idle{};
 }
@@ -169,6 +171,12 @@ void WorkerCore::Obey(const Release& release) {
     return;
   }
   Leave(worker::Exit{0, release.reason});
+}
+
+void WorkerCore::Adopt(const JobId& job) {
+  if (job_ == job) return;
+  job_ = job;
+  spec_ = told_spec_;
 }
 
 void WorkerCore::DropState() {

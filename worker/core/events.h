@@ -24,6 +24,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <variant>
@@ -31,6 +32,7 @@
 
 #include "absl/time/time.h"
 #include "base/control/messages.h"
+#include "base/job_spec.h"
 
 namespace muster::worker {
 
@@ -44,6 +46,9 @@ enum class TimerId : uint8_t {
 struct DirectiveReceived {
   Directive directive;
   Term term = 0;
+  // The description of the job that the directive names. The core only hands it on: every order
+  // that needs it carries it, so that none can come too late for it.
+  std::shared_ptr<const JobSpec> job = nullptr;
 };
 // A stream to the coordinator is open and Hello is sent. The core answers with a SendStatus.
 struct SessionAttached {};
@@ -139,6 +144,7 @@ struct SendSuspicion {
 struct Quiesce {
   Epoch epoch = 0;
   JobId job;
+  std::shared_ptr<const JobSpec> spec = nullptr;  // of the job
 };
 
 // Receive the state from `source`, or go on receiving: chunks and buffered steps whose tags agree
@@ -148,6 +154,7 @@ struct StartLearning {
   Epoch epoch = 0;  // view in which the source is active
   Member source;
   uint64_t attempt = 0;
+  std::shared_ptr<const JobSpec> spec = nullptr;
 };
 // Stop receiving, keep what is applied, drop what is buffered.
 struct StopLearning {};
@@ -164,6 +171,7 @@ struct StartFresh {
   Epoch epoch = 0;
   StateTag tag;
   FreshStart fresh;
+  std::shared_ptr<const JobSpec> spec = nullptr;
 };
 // Apply the prepared step of this record. Ends with StateReady{epoch, tag}.
 struct RollForward {

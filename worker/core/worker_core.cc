@@ -157,7 +157,7 @@ void WorkerCore::OnOrphanTimeout() {
   Note(true, "no coordinator for the orphan timeout; stopping with the state kept");
   const Epoch epoch = seen_epoch_ + 1;  // nothing of the view in force goes on
   role_ = Orphaned{epoch, /*quiesced=*/false};
-  Emit(worker::Quiesce{epoch, job_});
+  Emit(worker::Quiesce{epoch, job_, spec_});
 }
 
 void WorkerCore::On(const worker::JobFailed& event) {

@@ -145,6 +145,7 @@ class WorkerCore {
   void Obey(const EndJob& end);
   void Obey(const Release& release);
   void BeginAnswer(Epoch epoch);
+  void Adopt(const JobId& job);
   void DropState();
 
   // ---- steps.cc: the view, and the doors of a step
@@ -187,6 +188,7 @@ class WorkerCore {
 
   Role role_;
   JobId job_;
+  std::shared_ptr<const JobSpec> spec_;  // of job_
   Epoch seen_epoch_ = 0;
   Epoch answered_epoch_ = 0;
   Epoch active_epoch_ = 0;
@@ -208,6 +210,7 @@ class WorkerCore {
 
   // Of the call in progress.
   absl::Time now_ = absl::InfinitePast();
+  std::shared_ptr<const JobSpec> told_spec_;  // beside the newest directive
   worker::Actions actions_;
 };
 

@@ -11,12 +11,6 @@
 #include "worker/checkpoint/checkpoint_reader.h"
 
 namespace muster {
-namespace {
-
-constexpr size_t kRememberedJobs = 8;
-
-}  // namespace
-
 JobRunner::JobRunner(const JobRunnerOptions& options, CorePort& core, TcpListener& listener,
                      Device& device, FileSystem& files, ReplicaStateSource& source, Logger& logger)
     : options_(options),
@@ -44,25 +38,21 @@ void JobRunner::SetIdentity(Incarnation self, const std::string& fleet_id) {
   fleet_id_ = fleet_id;
 }
 
-void JobRunner::Describe(const JobId& job, const JobSpec& spec) {
-  absl::MutexLock lock(&mutex_);
-  for (const auto& [id, known] : described_) {
-    if (id == job) return;
-  }
-  described_.emplace_back(job, spec);
-  if (described_.size() > kRememberedJobs) described_.pop_front();
-}
-
 // ---- orders ----------------------------------------------------------------------------------
 
-void JobRunner::Quiesce(Epoch epoch, const JobId& job) {
-  StopMesh(epoch, /*changing=*/true);
-  Add({.run = [this, epoch, job] {
+void JobRunner::Quiesce(const worker::Quiesce& order) {
+  StopMesh(order.epoch, /*changing=*/true);
+  Add({.run = [this, order] {
     CloseMesh();
     if (learning_ != nullptr) learning_->Stop();
     // Data and model are made ready while the answers of others are on their way.
-    if (!job.empty() && !Prepare(job)) return;
-    core_.Dispatch(worker::Quiesced{epoch});
+    if (!order.job.empty()) {
+      const bool known = context_ != nullptr && context_->id() == order.job;
+      if (!Prepare(order.job, order.spec)) return;
+      // Before it answers for the first time. Who learns from others needs no checkpoint.
+      if (!known && context_->spec().checkpoints.resume) OfferCheckpoint();
+    }
+    core_.Dispatch(worker::Quiesced{order.epoch});
   }});
 }
 
@@ -70,7 +60,7 @@ void JobRunner::StartLearning(const worker::StartLearning& order) {
   highest_epoch_ = std::max(highest_epoch_, order.epoch);
   Add({.run = [this, order] {
     learning_.reset();
-    if (!Prepare(order.job)) return;
+    if (!Prepare(order.job, order.spec)) return;
     source_.Withdraw();
     LearnRequest request;
     request.job = order.job;
@@ -106,7 +96,7 @@ void JobRunner::StartFresh(const worker::StartFresh& order) {
   highest_epoch_ = std::max(highest_epoch_, order.epoch);
   Add({.run = [this, order] {
     learning_.reset();
-    if (!Prepare(order.job)) return;
+    if (!Prepare(order.job, order.spec)) return;
     source_.Withdraw();
     if (absl::Status status = MakeFresh(order); !status.ok()) return Fail(status);
     core_.Dispatch(worker::StateReady{order.epoch, replica_->counters().tag});
@@ -246,24 +236,16 @@ void JobRunner::Fail(const absl::Status& status) {
   core_.Dispatch(worker::JobFailed{std::string(status.message())});
 }
 
-bool JobRunner::Prepare(const JobId& job) {
+bool JobRunner::Prepare(const JobId& job, const std::shared_ptr<const JobSpec>& described) {
   if (context_ != nullptr && context_->id() == job) return true;
   DropState();
-  std::optional<JobSpec> described;
+  MUSTER_CHECK(described != nullptr) << "an order names job " << job << " without its description";
+  const JobSpec& spec = *described;
   Incarnation self;
   {
     absl::MutexLock lock(&mutex_);
-    for (const auto& [id, known] : described_) {
-      if (id == job) described = known;
-    }
     self = self_;
   }
-  if (!described.has_value()) {
-    Fail(absl::FailedPreconditionError(
-        absl::StrCat("the coordinator named job ", job, " without describing it")));
-    return false;
-  }
-  const JobSpec& spec = *described;
   absl::StatusOr<std::unique_ptr<JobContext>> context =
       JobContext::Create(job, spec, files_, device_);
   if (!context.ok()) {
@@ -288,7 +270,6 @@ bool JobRunner::Prepare(const JobId& job) {
       absl::MutexLock lock(&mutex_);
       checkpointer_ = std::make_shared<Checkpointer>(*context_, files_, self, observer);
     }
-    if (spec.checkpoints.resume) OfferCheckpoint();
   }
   logger_.Info("job_ready", "data and model are loaded",
                {{"job", job},
@@ -364,7 +345,7 @@ void JobRunner::DoConnect(const View& view) {
     spec.members.push_back({member.incarnation, member.data_address});
   }
   absl::StatusOr<std::unique_ptr<Transport>> transport =
-      TcpTransport::Connect(listener_, std::move(spec), absl::Now() + options_.connect_timeout);
+      TcpTransport::Connect(listener_, std::move(spec), absl::Now() + options_.mesh_timeout);
   if (!transport.ok()) return ReportMeshFailure(view.epoch, transport.status(), std::nullopt);
   CommunicatorOptions options;
   options.default_timeout = absl::Milliseconds(context_->spec().communication.timeout_ms);

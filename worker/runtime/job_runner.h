@@ -53,7 +53,9 @@ struct JobRunnerOptions {
   std::string host;
   std::string run_directory;       // for metrics files; empty: none
   WorkerGauges* gauges = nullptr;  // may be null
-  absl::Duration connect_timeout = absl::Seconds(10);
+  // For all links of a view's mesh to be up; then the view has failed.
+  absl::Duration mesh_timeout = absl::Seconds(10);
+  // For the job's last checkpoint to be complete, the one before it included; then the job fails.
   absl::Duration final_checkpoint_timeout = absl::Seconds(60);
 };
 
@@ -67,10 +69,8 @@ class JobRunner : private CheckpointObserver, private LearningObserver {
 
   // Who this worker is from now on. Requires: no job.
   void SetIdentity(Incarnation self, const std::string& fleet_id) ABSL_LOCKS_EXCLUDED(mutex_);
-  // What a job id stands for; called before any order that names it. The last few are remembered.
-  void Describe(const JobId& job, const JobSpec& spec) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  void Quiesce(Epoch epoch, const JobId& job);
+  void Quiesce(const worker::Quiesce& order);
   void StartLearning(const worker::StartLearning& order);
   void StopLearning();
   void LearnUpTo(const worker::LearnUpTo& order);
@@ -103,7 +103,7 @@ class JobRunner : private CheckpointObserver, private LearningObserver {
   void ReportMeshFailure(Epoch epoch, const absl::Status& status, std::optional<Rank> culprit);
 
   // Makes context and replica of the job if they are not there yet. Reports JobFailed.
-  bool Prepare(const JobId& job);
+  bool Prepare(const JobId& job, const std::shared_ptr<const JobSpec>& described);
   // Tells the core of the newest complete checkpoint if the job resumes from one.
   void OfferCheckpoint();
   absl::Status MakeFresh(const worker::StartFresh& order);
@@ -153,7 +153,6 @@ class JobRunner : private CheckpointObserver, private LearningObserver {
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   Incarnation self_ ABSL_GUARDED_BY(mutex_);
   std::string fleet_id_ ABSL_GUARDED_BY(mutex_);
-  std::deque<std::pair<JobId, JobSpec>> described_ ABSL_GUARDED_BY(mutex_);  // newest last
   std::shared_ptr<Communicator> communicator_ ABSL_GUARDED_BY(mutex_);
   Epoch communicator_epoch_ ABSL_GUARDED_BY(mutex_) = 0;
   std::shared_ptr<Checkpointer> checkpointer_ ABSL_GUARDED_BY(mutex_);

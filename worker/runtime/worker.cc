@@ -33,14 +33,6 @@ std::string WithHost(const std::string& address, const std::string& host) {
                                              : absl::StrCat("[", host, "]", port);
 }
 
-JobId JobOf(const Directive& directive) {
-  if (const auto* propose = std::get_if<Propose>(&directive)) return propose->job;
-  if (const auto* activate = std::get_if<Activate>(&directive)) return activate->view.job;
-  if (const auto* learn = std::get_if<Learn>(&directive)) return learn->job;
-  if (const auto* end = std::get_if<EndJob>(&directive)) return end->job;
-  return {};
-}
-
 }  // namespace
 
 class Daemon::Impl : private SessionObserver {
@@ -80,10 +72,13 @@ class Daemon::Impl : private SessionObserver {
                  .device = options_.device};
     core.software_version = options_.software_version;
     host_ = std::make_unique<CoreHost>(core);
-    runner_ = std::make_unique<JobRunner>(JobRunnerOptions{.host = options_.host,
-                                                           .run_directory = options_.run_directory,
-                                                           .gauges = gauges_.get()},
-                                          *host_, *listener_, *device_, files_, source_, logger_);
+    runner_ = std::make_unique<JobRunner>(
+        JobRunnerOptions{.host = options_.host,
+                         .run_directory = options_.run_directory,
+                         .gauges = gauges_.get(),
+                         .mesh_timeout = options_.mesh_timeout,
+                         .final_checkpoint_timeout = options_.final_checkpoint_timeout},
+        *host_, *listener_, *device_, files_, source_, logger_);
     SessionClientOptions session_options;
     session_options.coordinator_address = options_.coordinator_address;
     session_options.first_attach_timeout = options_.connect_timeout;
@@ -129,7 +124,6 @@ class Daemon::Impl : private SessionObserver {
 
   void OnDirective(Term term, const Directive& directive,
                    const std::optional<JobSpec>& job) override {
-    if (job.has_value()) runner_->Describe(JobOf(directive), *job);
     if (const auto* welcome = std::get_if<Welcome>(&directive)) {
       runner_->SetIdentity(host_->self(), welcome->fleet_id);
       logger_.Info("joined", "joined the fleet",
@@ -137,7 +131,8 @@ class Daemon::Impl : private SessionObserver {
                     {"term", term},
                     {"incarnation", host_->self().ToString()}});
     }
-    host_->Dispatch(worker::DirectiveReceived{directive, term});
+    host_->Dispatch(worker::DirectiveReceived{
+        directive, term, job.has_value() ? std::make_shared<const JobSpec>(*job) : nullptr});
   }
 
   void OnGaveUp(const absl::Status& reason) override { Leave(1, std::string(reason.message())); }
@@ -158,7 +153,7 @@ class Daemon::Impl : private SessionObserver {
     }
     session_->Send(host_->self(), order.suspicion);
   }
-  void Obey(const worker::Quiesce& order) { runner_->Quiesce(order.epoch, order.job); }
+  void Obey(const worker::Quiesce& order) { runner_->Quiesce(order); }
   void Obey(const worker::StartLearning& order) { runner_->StartLearning(order); }
   void Obey(const worker::StopLearning&) { runner_->StopLearning(); }
   void Obey(const worker::LearnUpTo& order) { runner_->LearnUpTo(order); }

@@ -33,7 +33,9 @@ struct DaemonOptions {
   std::string run_directory;   // empty: no metrics files
   std::string device = "cpu";
   int threads = 1;
-  absl::Duration connect_timeout = absl::Seconds(30);
+  absl::Duration connect_timeout = absl::Seconds(30);  // to the coordinator, at start
+  absl::Duration mesh_timeout = absl::Seconds(10);     // for a view's links to be up
+  absl::Duration final_checkpoint_timeout = absl::Seconds(60);
   std::string software_version;
 };
 

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -46,6 +47,17 @@ class WorkerCoreTest : public ::testing::Test {
       lines.push_back(sim::Describe(action));
     }
     return lines;
+  }
+
+  // The orders of one kind that come of a directive with this description beside it.
+  template <typename Order>
+  std::vector<Order> OrdersAfter(const Directive& directive, std::shared_ptr<const JobSpec> spec) {
+    std::vector<Order> orders;
+    for (const worker::Action& action : core_.Handle(
+             worker::DirectiveReceived{directive, 1, std::move(spec)}, absl::UnixEpoch())) {
+      if (const auto* order = std::get_if<Order>(&action)) orders.push_back(*order);
+    }
+    return orders;
   }
 
   std::vector<std::string> Tell(const Directive& directive, Term term = 1) {
@@ -121,6 +133,26 @@ TEST_F(WorkerCoreTest, StartsFromNothing) {
   EXPECT_THAT(Feed(worker::StepPrepared{1, 2}), ElementsAre("contribute 2@1"));
   EXPECT_THAT(Feed(worker::RecordFormed{1, MakeRecord(2, 1)}), ElementsAre("apply 1.2@1"));
   EXPECT_EQ(core_.Status().stable, (StateTag{1, 1, 1}));
+}
+
+TEST_F(WorkerCoreTest, OrdersCarryTheDescriptionOfTheirJob) {
+  const auto first = std::make_shared<const JobSpec>();
+  const auto quiesce = OrdersAfter<worker::Quiesce>(MakePropose(1), first);
+  ASSERT_EQ(quiesce.size(), 1u);
+  EXPECT_EQ(quiesce[0].spec, first);
+  Feed(worker::Quiesced{1});
+  Activate activate = MakeActivate(1, {1, 0, 1});
+  activate.fresh_start = FreshStart{};
+  const auto fresh = OrdersAfter<worker::StartFresh>(activate, std::make_shared<const JobSpec>());
+  ASSERT_EQ(fresh.size(), 1u);
+  EXPECT_EQ(fresh[0].spec, first);
+
+  Tell(EndJob{.job = "j"});
+  const auto second = std::make_shared<const JobSpec>();
+  const auto learn = OrdersAfter<worker::StartLearning>(
+      Learn{.job = "k", .epoch = 9, .source = MakeMember(kPeer)}, second);
+  ASSERT_EQ(learn.size(), 1u);
+  EXPECT_EQ(learn[0].spec, second);
 }
 
 TEST_F(WorkerCoreTest, Rule1NothingOlderEntersTheStateAfterTheProposal) {

@@ -1,0 +1,90 @@
+// The job's thread, driven by orders as the executor gives them.
+#include "worker/runtime/job_runner.h"
+
+#include <memory>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/synchronization/mutex.h"
+#include "gtest/gtest.h"
+#include "tests/base/temporary_directory.h"
+#include "tests/wait_until.h"
+#include "tests/worker/runtime/small_job.h"
+#include "worker/device/registry.h"
+
+namespace muster {
+namespace {
+
+// Remembers what the runner reports.
+class FakeCore : public CorePort {
+ public:
+  Doors Dispatch(const worker::Event& event) override {
+    absl::MutexLock lock(&mutex_);
+    if (const auto* quiesced = std::get_if<worker::Quiesced>(&event)) {
+      quiesced_ = quiesced->epoch;
+    } else if (const auto* failed = std::get_if<worker::JobFailed>(&event)) {
+      failures_.push_back(failed->reason);
+    }
+    return {};
+  }
+  bool AwaitQuiesced(Epoch epoch) {
+    absl::MutexLock lock(&mutex_);
+    const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+      return quiesced_ == epoch || !failures_.empty();
+    };
+    return mutex_.AwaitWithTimeout(absl::Condition(&there), kTestPatience) && failures_.empty();
+  }
+  std::vector<std::string> failures() {
+    absl::MutexLock lock(&mutex_);
+    return failures_;
+  }
+
+ private:
+  absl::Mutex mutex_;
+  Epoch quiesced_ ABSL_GUARDED_BY(mutex_) = 0;
+  std::vector<std::string> failures_ ABSL_GUARDED_BY(mutex_);
+};
+
+class JobRunnerTest : public ::testing::Test {
+ protected:
+  JobRunnerTest()
+      : listener_(TcpListener::Create().value()),
+        device_(CreateDevice("cpu", {}).value()),
+        logger_({.level = LogLevel::kOff}),
+        runner_(JobRunnerOptions{}, core_, *listener_, *device_, files_, source_, logger_) {}
+
+  TemporaryDirectory directory_;
+  PosixFileSystem files_;
+  FakeCore core_;
+  const std::unique_ptr<TcpListener> listener_;
+  const std::unique_ptr<Device> device_;
+  ReplicaStateSource source_;
+  Logger logger_;
+  JobRunner runner_;
+};
+
+// An order may wait behind others while many jobs come and go: it still knows its job.
+TEST_F(JobRunnerTest, AnOrderForAJobOfLongAgoIsObeyed) {
+  const auto spec = std::make_shared<const JobSpec>(SmallJob(files_, directory_.path()));
+  Epoch epoch = 0;
+  for (int job = 0; job < 20; ++job) {
+    runner_.Quiesce({++epoch, absl::StrCat("job-", job), spec});
+  }
+  runner_.Quiesce({++epoch, "job-0", spec});
+  EXPECT_TRUE(core_.AwaitQuiesced(epoch)) << absl::StrJoin(core_.failures(), "; ");
+}
+
+TEST_F(JobRunnerTest, AJobWhoseDataIsMissingFails) {
+  JobSpec spec = SmallJob(files_, directory_.path());
+  spec.data.train_images = directory_.Path("absent");
+  runner_.Quiesce({1, "job", std::make_shared<const JobSpec>(spec)});
+  EXPECT_FALSE(core_.AwaitQuiesced(1));
+  ASSERT_EQ(core_.failures().size(), 1u);
+  EXPECT_NE(core_.failures().front().find(spec.data.train_images), std::string::npos);
+}
+
+}  // namespace
+}  // namespace muster
