@@ -203,20 +203,26 @@ absl::Status UpRun::RestartDue() {
 void UpRun::TakeNews() {
   if (follower_ == nullptr) return;
   JobFollower::News news = follower_->Take();
-  if (news.job.has_value()) {
-    display_.Update(*news.job, absl::Now());
-    summary_.Update(*news.job);
-    job_ = std::move(news.job);
-  }
+  if (news.job.has_value()) Show(*std::move(news.job));
   if (news.finished.has_value()) finished_ = std::move(news.finished);
+}
+
+void UpRun::Show(v1::Job job) {
+  display_.Update(job, absl::Now());
+  summary_.Update(job);
+  job_ = std::move(job);
 }
 
 void UpRun::Stop() {
   console_->Status("");
   stopping_ = true;
   if (follower_ != nullptr && !finished_.has_value() && fleet_.coordinator_running()) {
-    // Workers that have no job leave at once. Without an answer they are told to leave anyway.
-    (void)follower_->Cancel("muster up was interrupted", kCancelTimeout);
+    // Workers that have no job leave at once. Without an answer they are told to leave anyway, and
+    // the summary shows what was seen last.
+    absl::StatusOr<std::optional<v1::Job>> cancelled = follower_->Cancel(
+        interrupts_ > 0 ? "muster up was interrupted" : "muster up could not go on",
+        kCancelTimeout);
+    if (cancelled.ok() && cancelled->has_value()) Show(**std::move(cancelled));
   }
   follower_.reset();
   const auto wait = [this](absl::Duration patience, const auto& running) {

@@ -51,6 +51,7 @@ class UpRun {
   void ReadSignals();
   void HandleExit(const Fleet::Exit& exit);
   void TakeNews();
+  void Show(v1::Job job);
   absl::Status RestartDue();
   // Why the run cannot go on, or OK.
   absl::Status Health() const;

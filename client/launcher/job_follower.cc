@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "base/check.h"
+#include "base/status_macros.h"
 
 namespace muster {
 
@@ -63,15 +64,17 @@ JobFollower::News JobFollower::Take() {
   return std::exchange(news_, {});
 }
 
-absl::Status JobFollower::Cancel(const std::string& reason, absl::Duration timeout) {
+absl::StatusOr<std::optional<v1::Job>> JobFollower::Cancel(const std::string& reason,
+                                                           absl::Duration timeout) {
   std::string job_id;
   {
     absl::MutexLock lock(&mutex_);
     job_id = job_id_;
   }
-  if (job_id.empty()) return absl::OkStatus();
+  if (job_id.empty()) return std::optional<v1::Job>();
   CoordinatorClient client({.address = address_, .timeout = timeout});
-  return client.CancelJob(job_id, reason).status();
+  MUSTER_ASSIGN_OR_RETURN(v1::Job job, client.CancelJob(job_id, reason));
+  return std::optional<v1::Job>(std::move(job));
 }
 
 }  // namespace muster

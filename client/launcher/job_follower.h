@@ -34,8 +34,9 @@ class JobFollower {
   };
   News Take();
 
-  // Ends the job if it has been submitted. Waits at most `timeout`.
-  absl::Status Cancel(const std::string& reason, absl::Duration timeout);
+  // Ends the job and gives its last state; nothing if it has not been submitted. Waits at most
+  // `timeout`.
+  absl::StatusOr<std::optional<v1::Job>> Cancel(const std::string& reason, absl::Duration timeout);
 
  private:
   void Run(const v1::JobDescription& job);

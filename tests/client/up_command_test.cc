@@ -70,14 +70,17 @@ class UpCommandTest : public ::testing::Test {
     return code;
   }
 
-  // While the command runs, from a thread: sends it `signals` once all workers are there.
-  std::thread SignalLater(std::vector<int> signals) {
-    return std::thread([this, signals] {
+  // While the command runs, from a thread: sends it `signals` once all workers are there and it has
+  // said `said`.
+  std::thread SignalLater(std::vector<int> signals, std::string said = "") {
+    return std::thread([this, signals, said] {
       sigset_t set;
       sigfillset(&set);
       pthread_sigmask(SIG_BLOCK, &set, nullptr);
-      EXPECT_TRUE(
-          WaitUntil([&] { return Read(options_.pid_file).find("worker-1") != std::string::npos; }));
+      EXPECT_TRUE(WaitUntil([&] {
+        return Read(options_.pid_file).find("worker-1") != std::string::npos &&
+               Read(directory_.Path("output")).find(said) != std::string::npos;
+      }));
       pids_ = json::parse(Read(options_.pid_file));
       for (const int signal : signals) kill(getpid(), signal);
     });
@@ -121,10 +124,12 @@ TEST_F(UpCommandTest, AFailedJobIsAFailure) {
 
 TEST_F(UpCommandTest, AnInterruptEndsAll) {
   SetJob("hang");
-  std::thread signals = SignalLater({SIGINT});
+  std::thread signals = SignalLater({SIGINT}, "hang running");
   EXPECT_EQ(Run(), 1);
   signals.join();
   EXPECT_THAT(output_, HasSubstr("ending; once more to kill all at once"));
+  EXPECT_THAT(output_, HasSubstr("hang (job-1) cancelled"));
+  EXPECT_THAT(output_, HasSubstr("muster up was interrupted"));
   EXPECT_EQ(pids_.size(), 3u);
   ExpectNothingIsLeft();
 }

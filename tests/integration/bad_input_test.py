@@ -123,6 +123,8 @@ class TearDownTest(FleetTest):
             self.assertEqual(len(pids), 4)
             up.process.send_signal(number)
             self.assertNotEqual(up.wait(), 0)
+            if number != signal.SIGKILL:
+                self.assertRegex(up.text(), r"job +small \(.*\) cancelled")
             for name, pid in pids.items():
                 self.assertTrue(wait_until(lambda: not alive(pid)), f"{name} outlived muster up")
 

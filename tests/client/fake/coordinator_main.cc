@@ -39,6 +39,8 @@ class FakeCoordinator final : public v1::Coordinator::Service {
     if (name == "hang") {
       cancelled_.WaitForNotification();
       job_.set_state(v1::JOB_STATE_CANCELLED);
+      job_.set_reason(reason_);
+      ended_.Notify();
     } else if (name == "fail") {
       job_.set_state(v1::JOB_STATE_FAILED);
       job_.set_reason("the data is unreadable");
@@ -52,10 +54,15 @@ class FakeCoordinator final : public v1::Coordinator::Service {
     return grpc::Status::OK;
   }
 
-  grpc::Status CancelJob(grpc::ServerContext*, const v1::CancelJobRequest*,
+  // Answers with the job's last state, as the real one does.
+  grpc::Status CancelJob(grpc::ServerContext*, const v1::CancelJobRequest* request,
                          v1::CancelJobResponse* response) override {
-    if (!was_cancelled_.exchange(true)) cancelled_.Notify();
-    response->mutable_job()->set_id("job-1");
+    if (!was_cancelled_.exchange(true)) {
+      reason_ = request->reason();
+      cancelled_.Notify();
+    }
+    ended_.WaitForNotification();
+    *response->mutable_job() = job_;
     return grpc::Status::OK;
   }
 
@@ -68,7 +75,9 @@ class FakeCoordinator final : public v1::Coordinator::Service {
 
   v1::Job job_;  // one client, which submits before it watches
   std::atomic<bool> was_cancelled_ = false;
+  std::string reason_;  // read after cancelled_
   absl::Notification cancelled_;
+  absl::Notification ended_;  // job_ changes no more
 };
 
 int Main(int argc, char** argv) {
