@@ -54,7 +54,8 @@ int Main(int argc, char** argv) {
                  "host:port of the worker's gRPC server (port 0: any)")
       ->default_val(options.rpc_listen);
   app.add_option("--advertise", options.advertise,
-                 "Host that other workers dial, when it is not the one bound");
+                 "Address, interface or host name that other workers dial, when it is not the one "
+                 "bound");
   app.add_option("--device", options.device, "Compute device")->default_val(options.device);
   app.add_option("--threads", options.threads, "Compute threads")
       ->default_val(options.threads)

@@ -30,9 +30,9 @@ absl::Status SetOption(int fd, int level, int option, int value, absl::string_vi
   return absl::OkStatus();
 }
 
-// A numeric host, without a look-up.
-absl::StatusOr<SocketAddress> NumericAddress(const std::string& host, const std::string& port,
-                                             int flags) {
+// At least one address. With AI_NUMERICHOST in `flags`, without a look-up.
+absl::StatusOr<std::vector<SocketAddress>> Resolve(const std::string& host, const std::string& port,
+                                                   int flags) {
   addrinfo hints = {};
   hints.ai_socktype = SOCK_STREAM;
   hints.ai_flags = flags | AI_NUMERICSERV;
@@ -42,10 +42,13 @@ absl::StatusOr<SocketAddress> NumericAddress(const std::string& host, const std:
     return absl::InvalidArgumentError(absl::StrCat("'", host, "': ", gai_strerror(error)));
   }
   auto free_list = absl::MakeCleanup([list] { freeaddrinfo(list); });
-  SocketAddress address;
-  address.length = list->ai_addrlen;
-  std::memcpy(&address.storage, list->ai_addr, list->ai_addrlen);
-  return address;
+  std::vector<SocketAddress> addresses;
+  for (const addrinfo* entry = list; entry != nullptr; entry = entry->ai_next) {
+    SocketAddress& address = addresses.emplace_back();
+    address.length = entry->ai_addrlen;
+    std::memcpy(&address.storage, entry->ai_addr, entry->ai_addrlen);
+  }
+  return addresses;
 }
 
 absl::StatusOr<SocketAddress> InterfaceAddress(const std::string& name, uint16_t port) {
@@ -117,6 +120,14 @@ bool SocketAddress::IsUnspecified() const {
   return reinterpret_cast<const sockaddr_in*>(&storage)->sin_addr.s_addr == INADDR_ANY;
 }
 
+bool SocketAddress::IsLoopback() const {
+  if (storage.ss_family == AF_INET6) {
+    return IN6_IS_ADDR_LOOPBACK(&reinterpret_cast<const sockaddr_in6*>(&storage)->sin6_addr);
+  }
+  const auto* v4 = reinterpret_cast<const sockaddr_in*>(&storage);
+  return ntohl(v4->sin_addr.s_addr) >> 24 == IN_LOOPBACKNET;
+}
+
 std::string SocketAddress::ToString() const {
   const std::string host = Host();
   return storage.ss_family == AF_INET6 ? absl::StrCat("[", host, "]:", port())
@@ -124,9 +135,13 @@ std::string SocketAddress::ToString() const {
 }
 
 absl::StatusOr<SocketAddress> ResolveBindHost(absl::string_view host, uint16_t port) {
-  auto numeric = NumericAddress(std::string(host), absl::StrCat(port), AI_NUMERICHOST | AI_PASSIVE);
-  if (numeric.ok()) return numeric;
+  const auto numeric = Resolve(std::string(host), absl::StrCat(port), AI_NUMERICHOST | AI_PASSIVE);
+  if (numeric.ok()) return numeric->front();
   return InterfaceAddress(std::string(host), port);
+}
+
+absl::StatusOr<std::vector<SocketAddress>> LookUpHost(absl::string_view name) {
+  return Resolve(std::string(name), "0", 0);
 }
 
 absl::StatusOr<SocketAddress> ParseAddress(absl::string_view text) {
@@ -147,9 +162,9 @@ absl::StatusOr<SocketAddress> ParseAddress(absl::string_view text) {
   } else if (host.find(':') != absl::string_view::npos) {
     return malformed();
   }
-  auto address = NumericAddress(std::string(host), absl::StrCat(port), 0);
-  if (!address.ok()) return Annotate(address.status(), absl::StrCat("address ", text));
-  return address;
+  const auto addresses = Resolve(std::string(host), absl::StrCat(port), 0);
+  if (!addresses.ok()) return Annotate(addresses.status(), absl::StrCat("address ", text));
+  return addresses->front();
 }
 
 absl::Status ErrnoStatus(int error, absl::string_view text) {

@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -43,11 +44,16 @@ struct SocketAddress {
   void set_port(uint16_t port);
   // 0.0.0.0 or ::.
   bool IsUnspecified() const;
+  // 127.0.0.0/8 or ::1.
+  bool IsLoopback() const;
 };
 
 // From a literal address ("10.0.0.1", "::1", "fe80::1%eth0") or the name of a network interface.
 // INVALID_ARGUMENT names what it was.
 absl::StatusOr<SocketAddress> ResolveBindHost(absl::string_view host, uint16_t port);
+
+// All addresses that a host name stands for, with port 0. INVALID_ARGUMENT says why there are none.
+absl::StatusOr<std::vector<SocketAddress>> LookUpHost(absl::string_view name);
 
 // From "1.2.3.4:5", "[::1]:5" or "name:5" (looked up).
 absl::StatusOr<SocketAddress> ParseAddress(absl::string_view text);

@@ -3,6 +3,7 @@
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "collectives/transport/advertise.h"
 #include "collectives/transport/socket.h"
 #include "collectives/transport/tcp_rendezvous.h"
 
@@ -18,7 +19,7 @@ absl::StatusOr<std::unique_ptr<TcpListener>> TcpListener::Create(TcpListenerOpti
   auto listener = absl::WrapUnique(new TcpListener);
   listener->port_ = bound.port();
   if (!options.advertise.empty()) {
-    MUSTER_ASSIGN_OR_RETURN(bound, ResolveBindHost(options.advertise, bound.port()));
+    MUSTER_ASSIGN_OR_RETURN(bound, ResolveAdvertised(options.advertise, bound));
   }
   if (bound.IsUnspecified()) {
     return absl::InvalidArgumentError(absl::StrCat("peers cannot dial ", bound.Host(),

@@ -30,8 +30,8 @@ struct TcpListenerOptions {
   // is taken, IPv4 before IPv6). "0.0.0.0" and "::" bind all.
   std::string bind = "127.0.0.1";
   uint16_t port = 0;  // 0: any free one
-  // The host that peers are told to dial: an address or an interface name. Empty: the bound
-  // address, which must then be a specific one.
+  // The host that peers are told to dial: an address, an interface or a host name (advertise.h).
+  // Empty: the bound address, which must then be a specific one.
   std::string advertise;
   absl::Duration handshake_timeout = absl::Seconds(5);  // from accept to a complete hello
   absl::Duration park_timeout = absl::Seconds(60);

@@ -48,6 +48,13 @@ class BadInputTest(FleetTest):
             for value in ("0", "-1", "3600001", "soon", "1.5"):
                 self.expect(2, [flag], "muster-worker", f"{flag}={value}")
 
+    def test_wrong_names_to_advertise(self):
+        nobody = "x" * 70  # too long for a name: known without asking anybody
+        self.expect(2, [nobody, "neither an IP address nor an interface"],
+                    "muster-worker", "--advertise", nobody)
+        self.expect(2, ["'localhost'", "only for a loopback address"], "muster-worker",
+                    "--listen-data", "0.0.0.0:0", "--advertise", "localhost")
+
     def test_wrong_job_files(self):
         self.expect(2, ["nowhere.yaml"], *self.up_arguments("nowhere.yaml"))
         yaml = self.directory / "bad.yaml"

@@ -6,7 +6,6 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/random/random.h"
-#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "base/status_macros.h"
 #include "collectives/transport/tcp_listener.h"
@@ -25,12 +24,9 @@ Incarnation DrawIncarnation() {
   return Incarnation{absl::Uniform<uint64_t>(absl::IntervalClosed, random, 1, ~uint64_t{0})};
 }
 
-// "host:port" with another host.
-std::string WithHost(const std::string& address, const std::string& host) {
-  const size_t colon = address.rfind(':');
-  const std::string port = address.substr(colon);
-  return host.find(':') == std::string::npos ? absl::StrCat(host, port)
-                                             : absl::StrCat("[", host, "]", port);
+// "host:port" with the host of another such address.
+std::string WithHostOf(const std::string& address, const std::string& other) {
+  return other.substr(0, other.rfind(':')) + address.substr(address.rfind(':'));
 }
 
 }  // namespace
@@ -66,9 +62,10 @@ class Daemon::Impl : private SessionObserver {
                  .incarnation = DrawIncarnation(),
                  .host = options_.host,
                  .data_address = listener_->address(),
+                 // The name in `advertise` was looked up once, for both.
                  .rpc_address = options_.advertise.empty()
                                     ? server_->address()
-                                    : WithHost(server_->address(), options_.advertise),
+                                    : WithHostOf(server_->address(), listener_->address()),
                  .device = options_.device};
     core.software_version = options_.software_version;
     host_ = std::make_unique<CoreHost>(core);

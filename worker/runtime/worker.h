@@ -24,7 +24,7 @@ struct DaemonOptions {
   std::string host;                 // host identity
   std::string coordinator_address;  // host:port
   // Data plane: an address or interface to bind, a port (0: any), and what peers dial instead of
-  // the bound address (empty: the same).
+  // the bound address, on both ports: an address, an interface or a host name (empty: the same).
   std::string data_bind = "127.0.0.1";
   uint16_t data_port = 0;
   std::string advertise;
