@@ -1,4 +1,4 @@
-// Broadcast from any root. Pure functions.
+// Broadcast from any root. Pure functions, each of a valid request.
 #ifndef MUSTER_COLLECTIVES_SCHEDULE_BROADCAST_H_
 #define MUSTER_COLLECTIVES_SCHEDULE_BROADCAST_H_
 
@@ -11,10 +11,16 @@ namespace muster::schedule_internal {
 // once, and an executor that passes on segments as they come fills all links at once.
 Schedule ChainBroadcast(const ScheduleRequest& request);
 
-// Binomial tree: a rank at relative number v (root: 0) gets the vector from v without its lowest
-// set bit and passes it on to v + 2^k for all 2^k below that bit, the largest subtree first
-// (Thakur, Rabenseifner and Gropp 2005, section 4.3).
+// The root sends to each.
+Schedule DirectBroadcast(const ScheduleRequest& request);
+
+// Along the binomial tree (binomial_tree.h), the largest subtree first.
 Schedule BinomialBroadcast(const ScheduleRequest& request);
+
+// The root scatters the vector in p chunks along the binomial tree, then a ring gathers them (van
+// de Geijn's broadcast: Thakur, Rabenseifner and Gropp 2005, section 4.3), leaving out what a rank
+// has from the scatter. Nobody sends more than about two vectors or receives more than one.
+Schedule ScatterAllGatherBroadcast(const ScheduleRequest& request);
 
 }  // namespace muster::schedule_internal
 

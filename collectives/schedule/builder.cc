@@ -1,8 +1,33 @@
 #include "collectives/schedule/builder.h"
 
+#include <algorithm>
+#include <numeric>
+
 #include "base/check.h"
 
 namespace muster::schedule_internal {
+namespace {
+
+std::vector<int64_t> ChunkCounts(const ScheduleRequest& request) {
+  switch (request.collective) {
+    case Collective::kAllReduce:
+    case Collective::kReduce:
+    case Collective::kBroadcast:
+    case Collective::kSendReceive:
+      return EvenCounts(request.count, request.size);
+    case Collective::kReduceScatter:
+    case Collective::kAllGather:
+    case Collective::kGather:
+    case Collective::kScatter:
+      return request.counts;
+    case Collective::kAllToAll:
+    case Collective::kBarrier:
+      break;
+  }
+  return std::vector<int64_t>(request.size, 0);
+}
+
+}  // namespace
 
 ScheduleStep Send(Rank peer, Slice source) {
   return {.kind = StepKind::kSend, .peer = peer, .source = source};
@@ -20,58 +45,56 @@ ScheduleStep RecvReduce(Rank peer, Slice source, Slice target, bool completes_su
           .completes_sum = completes_sum};
 }
 
-ScheduleBuilder::ScheduleBuilder(const ScheduleRequest& request)
-    : request_(request),
-      counts_(request.collective == Collective::kAllReduce ? EvenCounts(request.count, request.size)
-                                                           : request.counts) {
-  int64_t offset = 0;
-  for (const int64_t count : counts_) {
-    offsets_.push_back(offset);
-    offset += count;
-  }
+std::vector<Run> RunsOf(int64_t first, int count, int size) {
+  const int begin = static_cast<int>(first % size);
+  const int end = begin + count;
+  if (end <= size) return {{begin, end}};
+  return {{begin, size}, {0, end - size}};
 }
 
-Slice ScheduleBuilder::Input(Rank chunk) const {
-  switch (request_.collective) {
-    case Collective::kAllReduce:
-      return {request_.in_place ? BufferName::kOutput : BufferName::kInput, offsets_[chunk],
-              counts_[chunk]};
-    case Collective::kReduceScatter:
-      return {BufferName::kInput, offsets_[chunk], counts_[chunk]};
-    case Collective::kAllGather:
-      MUSTER_CHECK_EQ(chunk, rank()) << "a rank contributes its own chunk only";
-      if (request_.in_place) return Output(chunk);
-      return {BufferName::kInput, 0, counts_[chunk]};
-    case Collective::kBroadcast:
-    case Collective::kBarrier:
-      break;
-  }
-  MUSTER_CHECK(false) << Name(request_.collective) << " has no chunks";
-  return {};
+ScheduleBuilder::ScheduleBuilder(const ScheduleRequest& request) : request_(request), offsets_(1) {
+  for (const int64_t count : ChunkCounts(request)) offsets_.push_back(offsets_.back() + count);
 }
 
-Slice ScheduleBuilder::Output(Rank chunk) const {
-  switch (request_.collective) {
-    case Collective::kAllReduce:
-    case Collective::kAllGather:
-      return {BufferName::kOutput, offsets_[chunk], counts_[chunk]};
-    case Collective::kReduceScatter:
-      MUSTER_CHECK_EQ(chunk, rank()) << "a rank keeps its own chunk only";
-      if (request_.in_place) return Input(chunk);
-      return {BufferName::kOutput, 0, counts_[chunk]};
-    case Collective::kBroadcast:
-    case Collective::kBarrier:
-      break;
-  }
-  MUSTER_CHECK(false) << Name(request_.collective) << " has no chunks";
-  return {};
+Team ScheduleBuilder::Everyone(Rank first) const {
+  Team team;
+  team.members.resize(size());
+  std::iota(team.members.begin(), team.members.end(), 0);
+  std::rotate(team.members.begin(), team.members.begin() + first, team.members.end());
+  team.index = Wrap(rank() - first, size());
+  return team;
+}
+
+Slice ScheduleBuilder::ChunksIn(const Slice& whole, const Run& run) const {
+  return Part(whole, offsets_[run.first], offsets_[run.last] - offsets_[run.first]);
 }
 
 Slice ScheduleBuilder::WholeInput() const {
-  return {request_.in_place ? BufferName::kOutput : BufferName::kInput, 0, request_.count};
+  const bool scatters = request_.collective == Collective::kReduceScatter ||
+                        request_.collective == Collective::kScatter;
+  const bool named_output = SharesMemory(request_) && !scatters;
+  return {named_output ? BufferName::kOutput : BufferName::kInput, 0, Total()};
 }
 
-Slice ScheduleBuilder::WholeOutput() const { return {BufferName::kOutput, 0, request_.count}; }
+Slice ScheduleBuilder::WholeOutput() const { return {BufferName::kOutput, 0, Total()}; }
+
+Slice ScheduleBuilder::Input(Rank chunk) const {
+  const bool gathers =
+      request_.collective == Collective::kAllGather || request_.collective == Collective::kGather;
+  if (!gathers) return ChunksIn(WholeInput(), {chunk, chunk + 1});
+  MUSTER_CHECK_EQ(chunk, rank()) << "a rank contributes its own chunk only";
+  if (SharesMemory(request_)) return Output(chunk);
+  return {BufferName::kInput, 0, ChunkCount(chunk)};
+}
+
+Slice ScheduleBuilder::Output(Rank chunk) const {
+  const bool scatters = request_.collective == Collective::kReduceScatter ||
+                        request_.collective == Collective::kScatter;
+  if (!scatters) return ChunksIn(WholeOutput(), {chunk, chunk + 1});
+  MUSTER_CHECK_EQ(chunk, rank()) << "a rank keeps its own chunk only";
+  if (SharesMemory(request_)) return Input(chunk);
+  return {BufferName::kOutput, 0, ChunkCount(chunk)};
+}
 
 void ScheduleBuilder::Add(ScheduleStep step) {
   const bool sends = step.kind == StepKind::kSend;
@@ -84,15 +107,21 @@ void ScheduleBuilder::AddCopy(Slice source, Slice target) {
   Add({.kind = StepKind::kCopy, .source = source, .target = target});
 }
 
+void ScheduleBuilder::AddShift(int index, int distance, std::vector<ScheduleStep> sends,
+                               std::vector<ScheduleStep> receives) {
+  if ((index / distance) % 2 == 1) std::swap(sends, receives);
+  for (ScheduleStep& step : sends) Add(std::move(step));
+  for (ScheduleStep& step : receives) Add(std::move(step));
+}
+
 void ScheduleBuilder::AddExchange(int distance, ScheduleStep send, ScheduleStep receive) {
-  const bool receive_first = (rank() / distance) % 2 == 1;
-  if (receive_first) {
-    Add(std::move(receive));
-    Add(std::move(send));
-  } else {
-    Add(std::move(send));
-    Add(std::move(receive));
-  }
+  AddShift(rank(), distance, {std::move(send)}, {std::move(receive)});
+}
+
+Slice ScheduleBuilder::TakeScratch(int64_t count) {
+  const Slice slice = {BufferName::kScratch, schedule_.scratch_count, count};
+  schedule_.scratch_count += count;
+  return slice;
 }
 
 }  // namespace muster::schedule_internal

@@ -14,8 +14,11 @@
 //     canonical expression: every contribution once, for the chunk of rank c in the order c+1, ...,
 //     c from left to right (for 16-bit types in one kReduce, that is, rounded once); completes_sum
 //     set where the sum is not whole, or missing where it is;
+//   - for algorithms that leave the canonical order: a contribution that is missing or added twice,
+//     or ranks whose sums differ by more than the exchange of operands (which keeps the bits);
+//   - a result that is not of the right element of the right rank, for collectives that only move;
 //   - an input element changed that the contract keeps;
-//   - hops, messages, elements sent or scratch other than the cost table says.
+//   - hops, messages, elements sent, scratch or additions other than the cost table says.
 //
 // What it implies for executors that overlap steps: messages of a pair match by their order, so the
 // values read do not depend on timing as long as hazards within a rank are kept (a Kahn network);

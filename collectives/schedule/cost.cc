@@ -1,42 +1,22 @@
 #include "collectives/schedule/cost.h"
 
 #include <algorithm>
-#include <bit>
-#include <vector>
+
+#include "base/check.h"
+#include "collectives/schedule/cost_rows.h"
 
 namespace muster {
 namespace {
 
-int64_t CeilLog2(int64_t value) { return std::bit_width(static_cast<uint64_t>(value - 1)); }
-int64_t FloorLog2(int64_t value) { return std::bit_width(static_cast<uint64_t>(value)) - 1; }
+using schedule_internal::CeilLog2;
+using schedule_internal::Chunks;
+using schedule_internal::FloorLog2;
+using schedule_internal::operator+;
 
-// The chunks of a request as the formulas see them, from one rank.
-struct Chunks {
-  explicit Chunks(const ScheduleRequest& request)
-      : counts(request.collective == Collective::kAllReduce
-                   ? EvenCounts(request.count, request.size)
-                   : request.counts),
-        rank(request.rank),
-        size(request.size) {
-    for (const int64_t count : counts) {
-      total += count;
-      filled += count > 0 ? 1 : 0;
-    }
-  }
-  int64_t Own() const { return counts[rank]; }
-  int64_t Next() const { return counts[(rank + 1) % size]; }
-  int64_t OwnFilled() const { return Own() > 0 ? 1 : 0; }
-  int64_t NextFilled() const { return Next() > 0 ? 1 : 0; }
-
-  std::vector<int64_t> counts;
-  int64_t rank;
-  int64_t size;
-  int64_t total = 0;
-  int64_t filled = 0;  // chunks that are not empty
-};
+int64_t OneHop(int64_t size) { return size > 1 ? 1 : 0; }
 
 // Every chunk but the own one leaves once.
-ScheduleCost RingReduceScatterCost(const Chunks& c) {
+ScheduleCost RingReduceScatterCost(const Chunks& c, bool keeps_sums_apart) {
   int64_t largest_passing = 0;  // neither ends nor starts here
   for (int64_t i = 0; i < c.size; ++i) {
     if (i != c.rank && (i + 1) % c.size != c.rank) {
@@ -44,74 +24,231 @@ ScheduleCost RingReduceScatterCost(const Chunks& c) {
     }
   }
   const int64_t slots = std::clamp<int64_t>(c.size - 2, 0, 2);
-  return {c.size - 1, c.filled - c.OwnFilled(), c.total - c.Own(), slots * largest_passing};
+  return {c.size - 1, c.filled - c.FilledAt(c.rank), c.total - c.Own(),
+          keeps_sums_apart ? slots * largest_passing : 0,
+          c.size == 1 ? 0 : c.total - c.At(c.rank + c.size - 1)};
 }
 
 ScheduleCost DirectReduceScatterCost(const Chunks& c) {
-  return {std::min<int64_t>(c.size - 1, 1), c.filled - c.OwnFilled(), c.total - c.Own(),
+  return {OneHop(c.size), c.filled - c.FilledAt(c.rank), c.total - c.Own(), (c.size - 1) * c.Own(),
           (c.size - 1) * c.Own()};
 }
 
 // Every chunk but the one that the next rank owns leaves once.
 ScheduleCost RingAllGatherCost(const Chunks& c) {
-  return {c.size - 1, c.filled - c.NextFilled(), c.total - c.Next(), 0};
+  return {c.size - 1, c.filled - c.FilledAt(c.rank + 1), c.total - c.At(c.rank + 1), 0, 0};
 }
 
 ScheduleCost DirectAllGatherCost(const Chunks& c) {
-  return {std::min<int64_t>(c.size - 1, 1), (c.size - 1) * c.OwnFilled(), (c.size - 1) * c.Own(),
-          0};
+  return {OneHop(c.size), (c.size - 1) * c.FilledAt(c.rank), (c.size - 1) * c.Own(), 0, 0};
 }
 
-ScheduleCost operator+(const ScheduleCost& a, const ScheduleCost& b) {
-  return {a.hops + b.hops, a.messages_sent + b.messages_sent, a.elements_sent + b.elements_sent,
-          a.scratch_count + b.scratch_count};
+// Rows of one vector of request.count: `sends` whole ones.
+ScheduleCost WholeVectors(const ScheduleRequest& request, int64_t hops, int64_t sends) {
+  return {hops, request.count > 0 ? sends : 0, sends * request.count, 0, 0};
 }
 
-ScheduleCost BroadcastCost(const ScheduleRequest& request, bool ring) {
-  const int64_t relative = (request.rank - request.root + request.size) % request.size;
-  int64_t children = 0;
-  if (ring) {
-    children = relative < request.size - 1 ? 1 : 0;
-  } else if (relative == 0) {
-    children = CeilLog2(request.size);
-  } else {
-    // relative + 2^k below size, 2^k below the lowest set bit of relative.
-    const int64_t lowest_bit = relative & -relative;
-    children = std::min(FloorLog2(lowest_bit), CeilLog2(request.size - relative));
+// The push of a parameter server.
+ScheduleCost StarReduceCost(const ScheduleRequest& request) {
+  const int64_t others = request.size - 1;
+  if (request.rank != request.root) return WholeVectors(request, 1, 1);
+  return {OneHop(request.size), 0, 0, others * request.count, others * request.count};
+}
+
+ScheduleCost AllReduceCost(const ScheduleRequest& request) {
+  const Chunks chunks(request);
+  const bool is_root = request.rank == request.root;
+  switch (request.algorithm) {
+    case Algorithm::kRing:
+      return (request.half_precision ? DirectReduceScatterCost(chunks)
+                                     : RingReduceScatterCost(chunks, false)) +
+             RingAllGatherCost(chunks);
+    case Algorithm::kDirect:
+      return DirectReduceScatterCost(chunks) + DirectAllGatherCost(chunks);
+    case Algorithm::kRecursiveDoubling:
+      return schedule_internal::RecursiveDoublingCost(request);
+    case Algorithm::kHalvingDoubling:
+      return schedule_internal::HalvingReduceScatterCost(chunks, false) +
+             schedule_internal::DoublingAllGatherCost(chunks);
+    case Algorithm::kDoubleTree:
+      return schedule_internal::DoubleTreeCost(request);
+    case Algorithm::kHierarchical:
+      return schedule_internal::HierarchicalCost(request);
+    case Algorithm::kStar:
+      return StarReduceCost(request) +
+             WholeVectors(request, OneHop(request.size), is_root ? request.size - 1 : 0);
+    case Algorithm::kAuto:
+    case Algorithm::kWindow:
+    case Algorithm::kBruck:
+    case Algorithm::kBinomialTree:
+    case Algorithm::kScatterAllGather:
+      break;
   }
-  if (request.count == 0) children = 0;
-  return {ring ? request.size - 1 : FloorLog2(request.size), children, children * request.count, 0};
+  MUSTER_CHECK(false) << "no row for all-reduce by " << Name(request.algorithm);
+  return {};
+}
+
+ScheduleCost BroadcastCost(const ScheduleRequest& request) {
+  const int64_t size = request.size;
+  const int64_t relative = (request.rank - request.root + size) % size;
+  if (request.algorithm == Algorithm::kRing) {
+    return WholeVectors(request, size - 1, relative < size - 1 ? 1 : 0);
+  }
+  if (request.algorithm == Algorithm::kDirect) {
+    return WholeVectors(request, OneHop(size), relative == 0 ? size - 1 : 0);
+  }
+  if (request.algorithm == Algorithm::kBinomialTree) {
+    return WholeVectors(request, FloorLog2(size), schedule_internal::BinomialChildren(request));
+  }
+  return schedule_internal::ScatterAllGatherBroadcastCost(request);
+}
+
+ScheduleCost ReduceCost(const ScheduleRequest& request) {
+  const bool is_root = request.rank == request.root;
+  if (request.algorithm == Algorithm::kDirect) return StarReduceCost(request);
+  if (request.algorithm == Algorithm::kBinomialTree) {
+    const int64_t children = schedule_internal::BinomialChildren(request);
+    ScheduleCost cost = WholeVectors(request, FloorLog2(request.size), is_root ? 0 : 1);
+    cost.scratch_count = !is_root && children > 0 ? request.count : 0;
+    cost.elements_reduced = children * request.count;
+    return cost;
+  }
+  const Chunks chunks(request);
+  const ScheduleCost reduce = request.half_precision ? DirectReduceScatterCost(chunks)
+                                                     : RingReduceScatterCost(chunks, true);
+  if (is_root) return reduce + ScheduleCost{.hops = OneHop(request.size)};
+  return reduce + ScheduleCost{1, chunks.FilledAt(request.rank), chunks.Own(), chunks.Own(), 0};
+}
+
+ScheduleCost GatherCost(const ScheduleRequest& request) {
+  if (request.algorithm == Algorithm::kBinomialTree) {
+    return schedule_internal::BinomialGatherCost(request);
+  }
+  const Chunks chunks(request);
+  if (request.rank == request.root) return {.hops = OneHop(request.size)};
+  return {1, chunks.FilledAt(request.rank), chunks.Own(), 0, 0};
+}
+
+ScheduleCost ScatterCost(const ScheduleRequest& request) {
+  if (request.algorithm == Algorithm::kBinomialTree) {
+    return schedule_internal::BinomialScatterCost(request);
+  }
+  const Chunks chunks(request);
+  if (request.rank != request.root) return {.hops = 1};
+  return {OneHop(request.size), chunks.filled - chunks.FilledAt(request.rank),
+          chunks.total - chunks.Own(), 0, 0};
+}
+
+ScheduleCost AllToAllCost(const ScheduleRequest& request) {
+  if (request.algorithm == Algorithm::kBruck) {
+    return schedule_internal::BruckAllToAllCost(request);
+  }
+  ScheduleCost cost = {.hops = OneHop(request.size)};
+  for (Rank to = 0; to < request.size; ++to) {
+    if (to == request.rank) continue;
+    cost.messages_sent += BlockCount(request, request.rank, to) > 0 ? 1 : 0;
+    cost.elements_sent += BlockCount(request, request.rank, to);
+  }
+  return cost;
+}
+
+bool HasEmptyChunk(const ScheduleRequest& request) {
+  if (request.collective == Collective::kBarrier) return false;
+  if (request.counts.empty()) {
+    const bool whole = request.collective == Collective::kBroadcast ||
+                       request.collective == Collective::kSendReceive ||
+                       request.collective == Collective::kAllToAll;
+    return request.count < (whole ? 1 : request.size);
+  }
+  return *std::min_element(request.counts.begin(), request.counts.end()) == 0;
 }
 
 }  // namespace
 
 ScheduleCost CostOf(const ScheduleRequest& request) {
-  const bool ring = request.algorithm == Algorithm::kRing;
-  const bool ring_reduces = ring && !request.half_precision;
   switch (request.collective) {
-    case Collective::kAllReduce: {
-      const Chunks chunks(request);
-      ScheduleCost reduce =
-          ring_reduces ? RingReduceScatterCost(chunks) : DirectReduceScatterCost(chunks);
-      if (ring_reduces) reduce.scratch_count = 0;  // partial sums pass through the output
-      return reduce + (ring ? RingAllGatherCost(chunks) : DirectAllGatherCost(chunks));
-    }
+    case Collective::kAllReduce:
+      return AllReduceCost(request);
     case Collective::kReduceScatter: {
       const Chunks chunks(request);
-      return ring_reduces ? RingReduceScatterCost(chunks) : DirectReduceScatterCost(chunks);
+      if (request.algorithm == Algorithm::kHalvingDoubling) {
+        return schedule_internal::HalvingReduceScatterCost(chunks, true);
+      }
+      const bool ring = request.algorithm == Algorithm::kRing && !request.half_precision;
+      return ring ? RingReduceScatterCost(chunks, true) : DirectReduceScatterCost(chunks);
     }
     case Collective::kAllGather: {
       const Chunks chunks(request);
-      return ring ? RingAllGatherCost(chunks) : DirectAllGatherCost(chunks);
+      if (request.algorithm == Algorithm::kRing) return RingAllGatherCost(chunks);
+      if (request.algorithm == Algorithm::kDirect) return DirectAllGatherCost(chunks);
+      return request.algorithm == Algorithm::kBruck
+                 ? schedule_internal::BruckAllGatherCost(chunks)
+                 : schedule_internal::DoublingAllGatherCost(chunks);
     }
     case Collective::kBroadcast:
-      return BroadcastCost(request, ring);
+      return BroadcastCost(request);
     case Collective::kBarrier: {
       const int64_t rounds = CeilLog2(request.size);
-      return {rounds, rounds, rounds, rounds + 1};
+      return {rounds, rounds, rounds, rounds + 1, rounds};
     }
+    case Collective::kReduce:
+      return ReduceCost(request);
+    case Collective::kGather:
+      return GatherCost(request);
+    case Collective::kScatter:
+      return ScatterCost(request);
+    case Collective::kAllToAll:
+      return AllToAllCost(request);
+    case Collective::kSendReceive:
+      return WholeVectors(request, 1, request.rank == request.root ? 1 : 0);
   }
   return {};
+}
+
+bool HopsAreExact(const ScheduleRequest& request) {
+  if (HasEmptyChunk(request)) return false;
+  switch (request.algorithm) {
+    case Algorithm::kRing:
+    case Algorithm::kDirect:
+    case Algorithm::kRecursiveDoubling:
+    case Algorithm::kDoubleTree:
+    case Algorithm::kStar:
+    case Algorithm::kBinomialTree:
+      return true;
+    // Not every round passes on what the one before brought, unless the size is a power of two.
+    case Algorithm::kHalvingDoubling:
+    case Algorithm::kBruck:
+      return (request.size & (request.size - 1)) == 0;
+    case Algorithm::kHierarchical:
+    case Algorithm::kScatterAllGather:
+    case Algorithm::kAuto:
+    case Algorithm::kWindow:
+      return false;
+  }
+  return false;
+}
+
+ScheduleCost MeasuredCost(const Schedule& schedule) {
+  ScheduleCost cost = {.scratch_count = schedule.scratch_count};
+  for (const ScheduleStep& step : schedule.steps) {
+    switch (step.kind) {
+      case StepKind::kSend:
+        ++cost.messages_sent;
+        cost.elements_sent += step.source.count;
+        break;
+      case StepKind::kRecvReduce:
+        cost.elements_reduced += step.target.count;
+        break;
+      case StepKind::kReduce:
+        cost.elements_reduced +=
+            (static_cast<int64_t>(step.sources.size()) - 1) * step.target.count;
+        break;
+      case StepKind::kRecv:
+      case StepKind::kCopy:
+        break;
+    }
+  }
+  return cost;
 }
 
 }  // namespace muster

@@ -16,19 +16,17 @@ void AddDirectAllGather(ScheduleBuilder& builder, Slice own) {
 
 }  // namespace
 
-void AddDirectReduceScatter(ScheduleBuilder& builder) {
+void AddDirectReduceScatter(ScheduleBuilder& builder, Slice result) {
   const int size = builder.size();
   const Rank rank = builder.rank();
-  if (size == 1) return builder.AddCopy(builder.Input(0), builder.Output(0));
+  if (size == 1) return builder.AddCopy(builder.Input(0), result);
   const int64_t count = builder.ChunkCount(rank);
-  builder.SetScratchCount((size - 1) * count);
-  ScheduleStep sum = {
-      .kind = StepKind::kReduce, .target = builder.Output(rank), .completes_sum = true};
+  ScheduleStep sum = {.kind = StepKind::kReduce, .target = result, .completes_sum = true};
   // Contributions arrive in the order of the sum, from rank + 1 on.
   for (int ahead = 1; ahead < size; ++ahead) {
     const Rank to = Wrap(rank - ahead, size);
     const Rank from = Wrap(rank + ahead, size);
-    const Slice slot = {BufferName::kScratch, (ahead - 1) * count, count};
+    const Slice slot = builder.TakeScratch(count);
     builder.AddExchange(size - ahead, Send(to, builder.Input(to)), Recv(from, slot));
     sum.sources.push_back(slot);
   }
@@ -38,14 +36,15 @@ void AddDirectReduceScatter(ScheduleBuilder& builder) {
 
 Schedule DirectAllReduce(const ScheduleRequest& request) {
   ScheduleBuilder builder(request);
-  AddDirectReduceScatter(builder);
-  AddDirectAllGather(builder, builder.Output(request.rank));
+  const Slice own = builder.Output(request.rank);
+  AddDirectReduceScatter(builder, own);
+  AddDirectAllGather(builder, own);
   return builder.Take();
 }
 
 Schedule DirectReduceScatter(const ScheduleRequest& request) {
   ScheduleBuilder builder(request);
-  AddDirectReduceScatter(builder);
+  AddDirectReduceScatter(builder, builder.Output(request.rank));
   return builder.Take();
 }
 

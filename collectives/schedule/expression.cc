@@ -13,6 +13,7 @@ constexpr size_t kMaxTextLength = 400;
 }  // namespace
 
 ExpressionId ExpressionPool::Intern(std::vector<ExpressionId> operands) {
+  if (any_order_ && operands.size() == 2) std::sort(operands.begin(), operands.end());
   const auto [place, is_new] =
       ids_.try_emplace(operands, static_cast<ExpressionId>(size_ + operands_.size()));
   if (is_new) operands_.push_back(std::move(operands));
@@ -38,6 +39,32 @@ ExpressionId ExpressionPool::Canonical(Rank owner) {
   for (int i = 1; i <= size_; ++i) order.push_back((owner + i) % size_);
   return Reduce(order);
 }
+
+const ExpressionPool::Contributions& ExpressionPool::ContributionsOf(ExpressionId id) {
+  const auto known = contributions_.find(id);
+  if (known != contributions_.end()) return known->second;
+  Contributions sum;
+  sum.times.assign(size_, 0);
+  if (id != kUndefined && id < size_) sum.times[id] = 1;
+  if (id >= size_) {
+    for (const ExpressionId operand : operands_[id - size_]) {
+      const Contributions& part = ContributionsOf(operand);
+      for (Rank rank = 0; rank < size_; ++rank) {
+        sum.times[rank] = static_cast<uint8_t>(std::min(2, sum.times[rank] + part.times[rank]));
+      }
+    }
+  }
+  sum.whole = true;
+  for (Rank rank = size_ - 1; rank >= 0; --rank) {
+    if (sum.times[rank] > 1) sum.twice = rank;
+    sum.whole = sum.whole && sum.times[rank] == 1;
+  }
+  return contributions_.emplace(id, std::move(sum)).first->second;
+}
+
+bool ExpressionPool::IsWhole(ExpressionId id) { return ContributionsOf(id).whole; }
+
+Rank ExpressionPool::TwiceIn(ExpressionId id) { return ContributionsOf(id).twice; }
 
 std::vector<Rank> ExpressionPool::MissingRanks(ExpressionId id) const {
   std::vector<bool> seen(size_ + operands_.size(), false);

@@ -4,6 +4,24 @@
 
 namespace muster {
 
+bool Reduces(Collective collective) {
+  switch (collective) {
+    case Collective::kAllReduce:
+    case Collective::kReduceScatter:
+    case Collective::kReduce:
+      return true;
+    case Collective::kAllGather:
+    case Collective::kBroadcast:
+    case Collective::kBarrier:
+    case Collective::kGather:
+    case Collective::kScatter:
+    case Collective::kAllToAll:
+    case Collective::kSendReceive:
+      return false;
+  }
+  return false;
+}
+
 const char* Name(Collective collective) {
   switch (collective) {
     case Collective::kAllReduce:
@@ -16,6 +34,16 @@ const char* Name(Collective collective) {
       return "broadcast";
     case Collective::kBarrier:
       return "barrier";
+    case Collective::kReduce:
+      return "reduce";
+    case Collective::kGather:
+      return "gather";
+    case Collective::kScatter:
+      return "scatter";
+    case Collective::kAllToAll:
+      return "all-to-all";
+    case Collective::kSendReceive:
+      return "send-receive";
   }
   return "unknown collective";
 }
@@ -28,6 +56,24 @@ const char* Name(Algorithm algorithm) {
       return "ring";
     case Algorithm::kDirect:
       return "direct";
+    case Algorithm::kRecursiveDoubling:
+      return "recursive-doubling";
+    case Algorithm::kHalvingDoubling:
+      return "halving-doubling";
+    case Algorithm::kDoubleTree:
+      return "double-tree";
+    case Algorithm::kHierarchical:
+      return "hierarchical";
+    case Algorithm::kStar:
+      return "star";
+    case Algorithm::kBruck:
+      return "bruck";
+    case Algorithm::kBinomialTree:
+      return "binomial-tree";
+    case Algorithm::kWindow:
+      return "window";
+    case Algorithm::kScatterAllGather:
+      return "scatter-all-gather";
   }
   return "unknown algorithm";
 }

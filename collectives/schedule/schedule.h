@@ -59,8 +59,9 @@ struct ScheduleStep {
 // The slices a step reads, in order.
 std::vector<Slice> SlicesReadBy(const ScheduleStep& step);
 
-// One rank's part. No step moves zero elements, and steps with slices of one buffer that overlap
-// without being equal do not occur, so an executor may cut every step into segments.
+// One rank's part. No step moves zero elements; within one step a target is equal to a source or
+// disjoint from it, so an executor may cut every step into segments. Slices of different steps may
+// overlap in any way.
 struct Schedule {
   std::vector<ScheduleStep> steps;
   // Scratch holds nothing before its first write, except in a barrier, whose element 0 is read as
@@ -74,14 +75,42 @@ enum class Collective : uint8_t {
   kAllGather = 3,      // input counts[rank], output sum of counts
   kBroadcast = 4,      // input n on the root (ignored elsewhere), output n
   kBarrier = 5,        // no input, no output; tokens in scratch
+  kReduce = 6,         // input n, output n on the root (none elsewhere)
+  kGather = 7,         // input counts[rank], output sum of counts on the root (none elsewhere)
+  kScatter = 8,        // input sum of counts on the root (ignored elsewhere), output counts[rank]
+  kAllToAll = 9,       // input one block for each rank, output one block of each rank
+  kSendReceive = 10,   // input n on the sender (the root), output n on the destination; other ranks
+                       // take no part
 };
 
-// The numeric values are wire format (fingerprints): never renumber.
+inline constexpr Collective kAllCollectives[] = {Collective::kAllReduce, Collective::kReduceScatter,
+                                                 Collective::kAllGather, Collective::kBroadcast,
+                                                 Collective::kBarrier,   Collective::kReduce,
+                                                 Collective::kGather,    Collective::kScatter,
+                                                 Collective::kAllToAll,  Collective::kSendReceive};
+
+// The numeric values are wire format (fingerprints): never renumber. docs/algorithms.md says what
+// each is and costs. The ring is a segmented one: executors cut every step into segments. The
+// direct all-reduce is the sharded star, a parameter server of which every rank is a shard.
 enum class Algorithm : uint8_t {
   kAuto = 0,  // the communicator picks, the same on every rank
   kRing = 1,
   kDirect = 2,
+  kRecursiveDoubling = 3,
+  kHalvingDoubling = 4,
+  kDoubleTree = 5,
+  kHierarchical = 6,
+  kStar = 7,
+  kBruck = 8,
+  kBinomialTree = 9,
+  kScatterAllGather = 10,
+  kWindow = 32,  // in memory that the ranks share (window_schedule.h); has no schedule of messages
 };
+
+inline constexpr Algorithm kLastAlgorithm = Algorithm::kScatterAllGather;
+
+// Combines contributions: all-reduce, reduce-scatter, reduce.
+bool Reduces(Collective collective);
 
 const char* Name(Collective collective);
 const char* Name(Algorithm algorithm);

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/types/span.h"
 #include "base/ids.h"
 #include "collectives/schedule/schedule.h"
 
@@ -24,35 +25,58 @@ struct ScheduleRequest {
   Rank rank = 0;
   int size = 1;  // number of ranks
 
-  // All-reduce, broadcast: number of elements. Otherwise 0.
+  // All-reduce, broadcast, reduce, send-receive: number of elements. All-to-all: elements of every
+  // block, if `counts` is empty. Otherwise 0.
   int64_t count = 0;
-  // Reduce-scatter, all-gather: elements of each rank's chunk, in rank order; chunks may be uneven
-  // and empty. Otherwise empty.
+  // Reduce-scatter, all-gather, gather, scatter: elements of each rank's chunk, in rank order.
+  // All-to-all: empty, or size * size entries: counts[a * size + b] goes from a to b. Chunks and
+  // blocks may be uneven and empty. Otherwise empty.
   std::vector<int64_t> counts;
 
-  Rank root = 0;  // broadcast: who has the data. Otherwise 0.
+  // Broadcast, scatter, send-receive: who has the data. Reduce, gather: who gets it. The star
+  // all-reduce: the server. Otherwise 0.
+  Rank root = 0;
+  // Send-receive: who gets the data; another than the root. Otherwise 0.
+  Rank destination = 0;
+
+  // Hierarchical: the host of each rank, any numbers; hosts may have different numbers of ranks.
+  // Otherwise empty.
+  std::vector<int32_t> hosts;
 
   // Input and output are one memory:
-  //   all-reduce, broadcast   the same buffer;
-  //   reduce-scatter          the output is the rank's own chunk of the input (the other chunks of
-  //   the
-  //                           input keep their values);
-  //   all-gather              the input is the rank's own chunk of the output.
-  // The schedule then names only the larger of the two (kInput for reduce-scatter, otherwise
-  // kOutput), so that one memory has one name and hazards can be found by name. Ranks may differ in
-  // this.
+  //   all-reduce, broadcast, reduce   the same buffer;
+  //   reduce-scatter, scatter         the output is the rank's own chunk of the input (the other
+  //                                   chunks of the input keep their values);
+  //   all-gather, gather              the input is the rank's own chunk of the output.
+  // Reduce, gather and scatter: of the root alone, ignored elsewhere. All-to-all and send-receive
+  // cannot. The schedule names only the larger of the two (kInput for reduce-scatter and scatter,
+  // otherwise kOutput), so that one memory has one name and hazards can be found by name. Ranks may
+  // differ in this.
   bool in_place = false;
 
-  // The elements are f16 or bf16: sums must not be rounded at each hop (docs/algorithms.md).
+  // The elements are reduced and are f16 or bf16: sums must not be rounded at each hop. Algorithms
+  // that forward partial sums are refused (docs/algorithms.md).
   bool half_precision = false;
 };
 
 // `total` elements cut into `parts` as ChunkOf cuts them; a `counts` for even chunks.
 std::vector<int64_t> EvenCounts(int64_t total, int parts);
 
+// What may be asked for, apart from kAuto.
+absl::Span<const Algorithm> AlgorithmsOf(Collective collective);
+// The chunk of rank c is summed c+1, c+2, ..., c, whatever the size: such algorithms give the same
+// bits. True for collectives that do not reduce.
+bool KeepsCanonicalOrder(Collective collective, Algorithm algorithm);
+
 // Elements of the input, of the output, for request.rank. Requires: a valid request.
 int64_t InputCount(const ScheduleRequest& request);
 int64_t OutputCount(const ScheduleRequest& request);
+// Elements that `from` sends to `to` in an all-to-all.
+int64_t BlockCount(const ScheduleRequest& request, Rank from, Rank to);
+// First element of the chunk of request.rank. Requires: `counts` has an entry per rank.
+int64_t OwnOffset(const ScheduleRequest& request);
+// request.in_place where it counts for request.rank.
+bool SharesMemory(const ScheduleRequest& request);
 
 // INVALID_ARGUMENT names the field, its value and what was expected.
 absl::Status ValidateRequest(const ScheduleRequest& request);

@@ -35,7 +35,7 @@ std::string SliceProblem(const ScheduleRequest& request, const Schedule& schedul
 std::string WriteProblem(const ScheduleRequest& request, const ScheduleStep& step) {
   const Slice& target = step.target;
   if (target.buffer == BufferName::kInput) {
-    if (!request.in_place) return "writes to the input";
+    if (!SharesMemory(request)) return "writes to the input";
     const int64_t own = OwnOffset(request);
     if (target.offset < own || target.offset + target.count > own + request.counts[request.rank]) {
       return "writes to the input outside the rank's own chunk";
@@ -94,19 +94,15 @@ absl::Status StepError(Rank rank, size_t index, const ScheduleStep& step,
       absl::StrCat("rank ", rank, " step ", index, " (", Describe(step), "): ", problem));
 }
 
-int64_t OwnOffset(const ScheduleRequest& request) {
-  int64_t offset = 0;
-  for (Rank rank = 0; rank < request.rank; ++rank) offset += request.counts[rank];
-  return offset;
-}
-
 int64_t BufferCount(const ScheduleRequest& request, const Schedule& schedule, BufferName buffer) {
-  const bool input_is_larger = request.collective == Collective::kReduceScatter;
+  const bool input_is_larger = request.collective == Collective::kReduceScatter ||
+                               request.collective == Collective::kScatter;
+  const bool one_memory = SharesMemory(request);
   switch (buffer) {
     case BufferName::kInput:
-      return request.in_place && !input_is_larger ? 0 : InputCount(request);
+      return one_memory && !input_is_larger ? 0 : InputCount(request);
     case BufferName::kOutput:
-      return request.in_place && input_is_larger ? 0 : OutputCount(request);
+      return one_memory && input_is_larger ? 0 : OutputCount(request);
     case BufferName::kScratch:
       return schedule.scratch_count;
   }

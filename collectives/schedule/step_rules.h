@@ -21,8 +21,6 @@ std::string Describe(const ScheduleStep& step);
 
 // Elements of a buffer by its name for this request; 0 where the schedule may not name it.
 int64_t BufferCount(const ScheduleRequest& request, const Schedule& schedule, BufferName buffer);
-// First element of the rank's own chunk. Requires: reduce-scatter or all-gather.
-int64_t OwnOffset(const ScheduleRequest& request);
 
 bool IsSend(const ScheduleStep& step);
 bool IsReceive(const ScheduleStep& step);

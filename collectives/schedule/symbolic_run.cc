@@ -11,8 +11,53 @@
 namespace muster::schedule_internal {
 namespace {
 
-bool Reduces(Collective collective) {
-  return collective == Collective::kAllReduce || collective == Collective::kReduceScatter;
+std::vector<int64_t> ChunkCounts(const ScheduleRequest& request) {
+  switch (request.collective) {
+    case Collective::kAllReduce:
+    case Collective::kReduce:
+      return EvenCounts(request.count, request.size);
+    case Collective::kReduceScatter:
+    case Collective::kAllGather:
+    case Collective::kGather:
+    case Collective::kScatter:
+      return request.counts;
+    case Collective::kBroadcast:
+    case Collective::kBarrier:
+    case Collective::kAllToAll:
+    case Collective::kSendReceive:
+      break;
+  }
+  return {};
+}
+
+bool InputIsLarger(Collective collective) {
+  return collective == Collective::kReduceScatter || collective == Collective::kScatter;
+}
+
+// The position of the first element that a rank has in its input. The blocks of an all-to-all count
+// from rank to rank.
+int64_t FirstInputPosition(const ScheduleRequest& request) {
+  switch (request.collective) {
+    case Collective::kAllGather:
+    case Collective::kGather:
+      return OwnOffset(request);
+    case Collective::kAllToAll: {
+      int64_t position = 0;
+      for (Rank from = 0; from < request.rank; ++from) {
+        for (Rank to = 0; to < request.size; ++to) position += BlockCount(request, from, to);
+      }
+      return position;
+    }
+    case Collective::kAllReduce:
+    case Collective::kReduceScatter:
+    case Collective::kBroadcast:
+    case Collective::kBarrier:
+    case Collective::kReduce:
+    case Collective::kScatter:
+    case Collective::kSendReceive:
+      break;
+  }
+  return 0;
 }
 
 }  // namespace
@@ -23,17 +68,17 @@ SymbolicRun::SymbolicRun(absl::Span<const ScheduleRequest> requests,
       schedules_(schedules),
       size_(requests[0].size),
       collective_(requests[0].collective),
-      pool_(size_, requests[0].half_precision),
+      canonical_order_(KeepsCanonicalOrder(collective_, requests[0].algorithm)),
+      pool_(size_, requests[0].half_precision, !canonical_order_),
       ranks_(size_) {
-  const std::vector<int64_t> counts = collective_ == Collective::kAllReduce
-                                          ? EvenCounts(requests[0].count, size_)
-                                          : requests[0].counts;
+  const std::vector<int64_t> counts = ChunkCounts(requests[0]);
   for (size_t owner = 0; owner < counts.size(); ++owner) {
     owners_.insert(owners_.end(), counts[owner], static_cast<Rank>(owner));
   }
-  if (Reduces(collective_)) {
+  if (Reduces(collective_) && canonical_order_) {
     for (Rank owner = 0; owner < size_; ++owner) canonical_.push_back(pool_.Canonical(owner));
   }
+  agreed_.assign(owners_.size(), kUndefined);
   for (Rank rank = 0; rank < size_; ++rank) {
     for (const BufferName buffer :
          {BufferName::kInput, BufferName::kOutput, BufferName::kScratch}) {
@@ -46,19 +91,18 @@ SymbolicRun::SymbolicRun(absl::Span<const ScheduleRequest> requests,
 
 void SymbolicRun::FillInputs(Rank rank) {
   const ScheduleRequest& request = requests_[rank];
-  const bool named_input = !request.in_place || collective_ == Collective::kReduceScatter;
-  BufferName buffer = named_input ? BufferName::kInput : BufferName::kOutput;
-  int64_t count = InputCount(request);
-  int64_t position = 0;
-  if (collective_ == Collective::kAllGather) position = OwnOffset(request);
-  int64_t offset = named_input ? 0 : position;
   if (collective_ == Collective::kBarrier) {
-    buffer = BufferName::kScratch;
-    offset = 0;
-    count = std::min<int64_t>(1, schedules_[rank].scratch_count);
+    auto& tokens = ranks_[rank].buffers[static_cast<int>(BufferName::kScratch)];
+    if (!tokens.empty()) tokens[0] = {.expression = rank, .hops = 0, .position = 0};
+    return;
   }
-  auto& values = ranks_[rank].buffers[static_cast<int>(buffer)];
-  for (int64_t i = 0; i < count; ++i) {
+  const bool in_output = SharesMemory(request) && !InputIsLarger(collective_);
+  const bool gathers = collective_ == Collective::kAllGather || collective_ == Collective::kGather;
+  const int64_t position = FirstInputPosition(request);
+  const int64_t offset = in_output && gathers ? position : 0;
+  auto& values =
+      ranks_[rank].buffers[static_cast<int>(in_output ? BufferName::kOutput : BufferName::kInput)];
+  for (int64_t i = 0; i < InputCount(request); ++i) {
     values[offset + i] = {.expression = rank, .hops = 0, .position = position + i};
   }
 }
@@ -85,19 +129,31 @@ absl::Status SymbolicRun::Load(Rank rank, const Slice& slice,
   return absl::OkStatus();
 }
 
-ExpressionId SymbolicRun::ExpectedAt(int64_t position) {
-  switch (collective_) {
-    case Collective::kAllReduce:
-    case Collective::kReduceScatter:
-      return canonical_[owners_[position]];
-    case Collective::kAllGather:
-      return owners_[position];
-    case Collective::kBroadcast:
-      return requests_[0].root;
-    case Collective::kBarrier:
-      break;
+absl::Status SymbolicRun::CheckSum(Rank rank, const ScheduleStep& step,
+                                   const SymbolicValue& result) {
+  const bool reduces = step.kind == StepKind::kReduce || step.kind == StepKind::kRecvReduce;
+  if (!reduces || !Reduces(collective_)) {
+    if (!step.completes_sum) return absl::OkStatus();
+    return ErrorAt(rank, "says it completes a sum in a collective that has none");
   }
-  return kUndefined;
+  const char* const flag = step.completes_sum ? "set" : "not set";
+  if (canonical_order_) {
+    const ExpressionId expected = canonical_[owners_[result.position]];
+    if ((result.expression == expected) == step.completes_sum) return absl::OkStatus();
+    return ErrorAt(
+        rank, absl::StrCat("makes position ", result.position, " ",
+                           pool_.ToString(result.expression), ", expected ",
+                           pool_.ToString(expected), " in the end, and completes_sum is ", flag));
+  }
+  if (const Rank twice = pool_.TwiceIn(result.expression); twice >= 0) {
+    return ErrorAt(rank,
+                   absl::StrCat("adds the contribution of rank ", twice, " to position ",
+                                result.position, " twice: ", pool_.ToString(result.expression)));
+  }
+  if (pool_.IsWhole(result.expression) == step.completes_sum) return absl::OkStatus();
+  return ErrorAt(
+      rank, absl::StrCat("makes position ", result.position, " ", pool_.ToString(result.expression),
+                         ", and completes_sum is ", flag));
 }
 
 // Reduces the operands (one or more) element by element into step.target.
@@ -105,6 +161,11 @@ absl::Status SymbolicRun::Store(Rank rank, const ScheduleStep& step,
                                 const std::vector<std::vector<SymbolicValue>>& operands) {
   auto& buffer = ranks_[rank].buffers[static_cast<int>(step.target.buffer)];
   std::vector<ExpressionId> expressions(operands.size());
+  const auto owner_of = [this](const SymbolicValue& value) {
+    return owners_.empty() ? -1 : owners_[value.position];
+  };
+  ExpressionId checked = kUndefined;
+  Rank checked_owner = -1;
   for (int64_t i = 0; i < step.target.count; ++i) {
     SymbolicValue result = operands[0][i];
     for (size_t k = 0; k < operands.size(); ++k) {
@@ -117,18 +178,11 @@ absl::Status SymbolicRun::Store(Rank rank, const ScheduleStep& step,
       result.hops = std::max(result.hops, operand.hops);
     }
     result.expression = pool_.Reduce(expressions);
-    const bool reduces = step.kind == StepKind::kReduce || step.kind == StepKind::kRecvReduce;
-    if (reduces && Reduces(collective_)) {
-      const bool whole = result.expression == ExpectedAt(result.position);
-      if (whole != step.completes_sum) {
-        return ErrorAt(rank, absl::StrCat("makes position ", result.position, " ",
-                                          pool_.ToString(result.expression), ", expected ",
-                                          pool_.ToString(ExpectedAt(result.position)),
-                                          " in the end, and completes_sum is ",
-                                          step.completes_sum ? "set" : "not set"));
-      }
-    } else if (step.completes_sum) {
-      return ErrorAt(rank, "says it completes a sum in a collective that has none");
+    // Elements in a row mostly hold the same sum.
+    if (i == 0 || result.expression != checked || owner_of(result) != checked_owner) {
+      MUSTER_RETURN_IF_ERROR(CheckSum(rank, step, result));
+      checked = result.expression;
+      checked_owner = owner_of(result);
     }
     buffer[step.target.offset + i] = result;
   }
@@ -223,28 +277,62 @@ absl::Status SymbolicRun::CheckBarrier(Rank rank) const {
                    absl::StrJoin(missing, ", ")));
 }
 
-absl::Status SymbolicRun::CheckResults() {
-  for (Rank rank = 0; rank < size_; ++rank) {
-    if (collective_ == Collective::kBarrier) {
-      MUSTER_RETURN_IF_ERROR(CheckBarrier(rank));
-      continue;
-    }
-    const ScheduleRequest& request = requests_[rank];
-    const bool scatters = collective_ == Collective::kReduceScatter;
-    const int64_t first = scatters ? OwnOffset(request) : 0;
-    const bool in_input = scatters && request.in_place;
-    const auto& values =
-        ranks_[rank].buffers[static_cast<int>(in_input ? BufferName::kInput : BufferName::kOutput)];
-    for (int64_t i = 0; i < OutputCount(request); ++i) {
-      const SymbolicValue& value = values[in_input ? first + i : i];
-      const int64_t position = first + i;
-      if (value.expression != ExpectedAt(position) || value.position != position) {
-        return absl::FailedPreconditionError(absl::StrCat(
-            "rank ", rank, " after its last step: output element ", i, " is ",
-            pool_.ToString(value.expression), " of position ", value.position, "; expected ",
-            pool_.ToString(ExpectedAt(position)), " of position ", position));
+std::vector<SymbolicValue> SymbolicRun::ExpectedOutput(Rank rank) const {
+  const ScheduleRequest& request = requests_[rank];
+  std::vector<SymbolicValue> output;
+  if (collective_ == Collective::kAllToAll) {
+    for (Rank from = 0; from < size_; ++from) {
+      int64_t position = FirstInputPosition(requests_[from]);
+      for (Rank to = 0; to < rank; ++to) position += BlockCount(request, from, to);
+      for (int64_t i = 0; i < BlockCount(request, from, rank); ++i) {
+        output.push_back({.expression = from, .hops = 0, .position = position + i});
       }
     }
+    return output;
+  }
+  const int64_t first = InputIsLarger(collective_) ? OwnOffset(request) : 0;
+  for (int64_t i = 0; i < OutputCount(request); ++i) {
+    SymbolicValue value = {.expression = request.root, .hops = 0, .position = first + i};
+    if (Reduces(collective_)) {
+      value.expression = canonical_order_ ? canonical_[owners_[value.position]] : kUndefined;
+    } else if (collective_ == Collective::kAllGather || collective_ == Collective::kGather) {
+      value.expression = owners_[value.position];
+    }
+    output.push_back(value);
+  }
+  return output;
+}
+
+absl::Status SymbolicRun::CheckOutput(Rank rank) {
+  const ScheduleRequest& request = requests_[rank];
+  const bool in_input = SharesMemory(request) && InputIsLarger(collective_);
+  const int64_t first = in_input ? OwnOffset(request) : 0;
+  const auto& values =
+      ranks_[rank].buffers[static_cast<int>(in_input ? BufferName::kInput : BufferName::kOutput)];
+  const std::vector<SymbolicValue> expected = ExpectedOutput(rank);
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const SymbolicValue& value = values[first + static_cast<int64_t>(i)];
+    const int64_t position = expected[i].position;
+    ExpressionId wanted = expected[i].expression;
+    if (wanted == kUndefined && pool_.IsWhole(value.expression)) {
+      // Any whole sum will do, as long as it is the same on every rank.
+      if (agreed_[position] == kUndefined) agreed_[position] = value.expression;
+      wanted = agreed_[position];
+    }
+    if (wanted != kUndefined && value.expression == wanted && value.position == position) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "rank ", rank, " after its last step: output element ", i, " is ",
+        pool_.ToString(value.expression), " of position ", value.position, "; expected ",
+        wanted == kUndefined ? "every contribution once" : pool_.ToString(wanted), " of position ",
+        position));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status SymbolicRun::CheckResults() {
+  for (Rank rank = 0; rank < size_; ++rank) {
+    MUSTER_RETURN_IF_ERROR(collective_ == Collective::kBarrier ? CheckBarrier(rank)
+                                                               : CheckOutput(rank));
   }
   return absl::OkStatus();
 }

@@ -57,16 +57,22 @@ class SymbolicRun {
   absl::Status DeadlockError() const;
   const ScheduleStep* NextStep(Rank rank) const;
   absl::Status ErrorAt(Rank rank, const std::string& problem) const;
-  ExpressionId ExpectedAt(int64_t position);
+  // What a sum, or its step, does wrong.
+  absl::Status CheckSum(Rank rank, const ScheduleStep& step, const SymbolicValue& result);
+  // The output a rank must end with; expressions of sums that may have any order are kUndefined.
+  std::vector<SymbolicValue> ExpectedOutput(Rank rank) const;
+  absl::Status CheckOutput(Rank rank);
   absl::Status CheckBarrier(Rank rank) const;
 
   const absl::Span<const ScheduleRequest> requests_;
   const absl::Span<const Schedule> schedules_;
   const int size_;
   const Collective collective_;
-  std::vector<Rank> owners_;  // of each position; empty for broadcast and barrier
+  const bool canonical_order_;  // the order of sums is prescribed
+  std::vector<Rank> owners_;    // of each position, where chunks have owners
   ExpressionPool pool_;
   std::vector<ExpressionId> canonical_;  // per owner, for reducing collectives
+  std::vector<ExpressionId> agreed_;     // per position, where sums may have any order
   std::vector<RankState> ranks_;
   int64_t hops_ = 0;
   Rank longest_chain_rank_ = 0;

@@ -62,7 +62,12 @@ void ForEachMutant(const World& world, const Schedules& good,
           good[rank].steps[i].kind != StepKind::kReduce) {
         visit(absl::StrCat("doubled ", at), bad);
       }
-      if (i + 1 < steps && Conflict(good[rank].steps[i], good[rank].steps[i + 1])) {
+      // Where any order will do, two additions to one sum may change places.
+      const bool both_add = i + 1 < steps && good[rank].steps[i].kind == StepKind::kRecvReduce &&
+                            good[rank].steps[i + 1].kind == StepKind::kRecvReduce;
+      const bool may_swap = both_add && !KeepsCanonicalOrder(world.requests[0].collective,
+                                                             world.requests[0].algorithm);
+      if (i + 1 < steps && !may_swap && Conflict(good[rank].steps[i], good[rank].steps[i + 1])) {
         bad = good;
         std::swap(bad[rank].steps[i], bad[rank].steps[i + 1]);
         visit(absl::StrCat("swapped with next ", at), bad);
@@ -116,26 +121,19 @@ void ForEachMutant(const World& world, const Schedules& good,
 
 // Worlds whose chunks hold at least three elements, so that a shift is never out of a whole chunk.
 World WorldOf(Collective collective, Algorithm algorithm, int size, bool half, InPlace in_place) {
-  ScheduleRequest request = {.collective = collective, .algorithm = algorithm, .size = size};
-  request.half_precision = half;
-  if (collective == Collective::kAllReduce || collective == Collective::kBroadcast) {
-    request.count = 3 * size + 1;
-  } else if (collective != Collective::kBarrier) {
-    request.counts = EvenCounts(3 * size + 1, size);
-  }
-  if (collective == Collective::kBroadcast) request.root = size / 2;
-  return MakeWorld(request, in_place);
+  return WorldOf(collective, algorithm, size, /*per_rank=*/3, half, in_place);
 }
 
 TEST(CheckerTest, RejectsEveryMutant) {
   int64_t mutants = 0;
   for (const int size : {2, 3, 4, 5, 8}) {
-    for (const Collective collective :
-         {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
-          Collective::kBroadcast, Collective::kBarrier}) {
-      for (const Algorithm algorithm : kAlgorithms) {
+    for (const Collective collective : kAllCollectives) {
+      for (const Algorithm algorithm : AlgorithmsOf(collective)) {
         for (const bool half : {false, true}) {
+          if (half && !(Reduces(collective) && KeepsCanonicalOrder(collective, algorithm)))
+            continue;
           for (const InPlace in_place : {InPlace::kNone, InPlace::kAll}) {
+            if (in_place != InPlace::kNone && !CanBeInPlace(collective)) continue;
             const World world = WorldOf(collective, algorithm, size, half, in_place);
             const Schedules good = MakeSchedules(world);
             ASSERT_EQ(CheckSchedules(world.requests, good), absl::OkStatus()) << world.text;
@@ -181,6 +179,48 @@ TEST(CheckerTest, RejectsAnotherOrderOfTheSum) {
               HasSubstr("((2+1)+0), expected ((1+2)+0)"));
 }
 
+TEST(CheckerTest, RejectsAContributionAddedTwiceWhereAnyOrderWillDo) {
+  const World world =
+      WorldOf(Collective::kAllReduce, Algorithm::kRecursiveDoubling, 4, false, InPlace::kNone);
+  Schedules schedules = MakeSchedules(world);
+  // Everyone exchanges with the same partner again.
+  for (Rank rank = 0; rank < 4; ++rank) {
+    for (ScheduleStep& step : schedules[rank].steps) {
+      if (step.peer >= 0) step.peer = rank ^ 1;
+    }
+    if (rank == 1 || rank == 2) std::swap(schedules[rank].steps[2], schedules[rank].steps[3]);
+  }
+  EXPECT_THAT(std::string(CheckSchedules(world.requests, schedules).message()),
+              HasSubstr("to position 0 twice: ("));
+}
+
+TEST(CheckerTest, RejectsRanksThatAddInDifferentOrdersWhereAnyOrderWillDo) {
+  // All-reduce of four by sending everything to everyone: each rank adds up by itself, from its own
+  // contribution on. Every contribution once, but not the same bits.
+  World world =
+      WorldOf(Collective::kAllReduce, Algorithm::kRecursiveDoubling, 4, false, InPlace::kNone);
+  Schedules schedules(4);
+  const int64_t count = world.requests[0].count;
+  const Slice input = {BufferName::kInput, 0, count};
+  const Slice output = {BufferName::kOutput, 0, count};
+  for (Rank rank = 0; rank < 4; ++rank) {
+    for (int distance = 1; distance < 4; ++distance) {
+      const ScheduleStep send = {
+          .kind = StepKind::kSend, .peer = (rank + distance) % 4, .source = input};
+      const ScheduleStep receive = {.kind = StepKind::kRecvReduce,
+                                    .peer = (rank + 4 - distance) % 4,
+                                    .source = distance == 1 ? input : output,
+                                    .target = output,
+                                    .completes_sum = distance == 3};
+      const bool receive_first = (rank / distance) % 2 == 1;
+      schedules[rank].steps.push_back(receive_first ? receive : send);
+      schedules[rank].steps.push_back(receive_first ? send : receive);
+    }
+  }
+  EXPECT_THAT(std::string(CheckSchedules(world.requests, schedules).message()),
+              HasSubstr("rank 1 after its last step: output element 0 is"));
+}
+
 TEST(CheckerTest, RejectsRoundingAtEveryHop) {
   const World exact = WorldOf(Collective::kAllReduce, Algorithm::kRing, 3, false, InPlace::kNone);
   const World half = WorldOf(Collective::kAllReduce, Algorithm::kRing, 3, true, InPlace::kNone);
@@ -214,9 +254,8 @@ TEST(CheckerTest, RejectsWasteThatTheCostTableDoesNotShow) {
   const World world = WorldOf(Collective::kBroadcast, Algorithm::kRing, 3, false, InPlace::kNone);
   Schedules schedules = MakeSchedules(world);
   ++schedules[2].scratch_count;
-  EXPECT_THAT(
-      std::string(CheckSchedules(world.requests, schedules).message()),
-      HasSubstr("rank 2 sends 1 messages with 10 elements and needs 1 elements of scratch"));
+  EXPECT_THAT(std::string(CheckSchedules(world.requests, schedules).message()),
+              HasSubstr("rank 2 sends 1 messages with 10 elements, needs 1 elements of scratch"));
 }
 
 TEST(CheckerTest, RefusesRequestsThatDoNotFitTogether) {

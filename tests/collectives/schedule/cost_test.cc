@@ -5,57 +5,167 @@
 namespace muster {
 namespace {
 
-// Numbers worked out by hand, so that the formulas do not stand on their own.
+// Numbers worked out by hand, so that the formulas do not stand on their own: hops, messages,
+// elements, scratch, additions.
 TEST(CostTest, RingAllReduceSendsTwiceAllButOneChunk) {
   const ScheduleRequest request = {.rank = 3, .size = 4, .count = 400};
-  EXPECT_EQ(CostOf(request), (ScheduleCost{6, 6, 600, 0}));
+  EXPECT_EQ(CostOf(request), (ScheduleCost{6, 6, 600, 0, 300}));
 }
 
 TEST(CostTest, DirectAllReduceSendsAsMuchInTwoHops) {
   const ScheduleRequest request = {
       .algorithm = Algorithm::kDirect, .rank = 3, .size = 4, .count = 400};
-  EXPECT_EQ(CostOf(request), (ScheduleCost{2, 6, 600, 300}));
+  EXPECT_EQ(CostOf(request), (ScheduleCost{2, 6, 600, 300, 300}));
 }
 
 TEST(CostTest, HalfPrecisionRingReducesDirectly) {
   const ScheduleRequest request = {.rank = 3, .size = 4, .count = 400, .half_precision = true};
-  EXPECT_EQ(CostOf(request), (ScheduleCost{4, 6, 600, 300}));
+  EXPECT_EQ(CostOf(request), (ScheduleCost{4, 6, 600, 300, 300}));
+}
+
+TEST(CostTest, RecursiveDoublingSendsTheVectorOncePerRound) {
+  ScheduleRequest request = {
+      .algorithm = Algorithm::kRecursiveDoubling, .rank = 3, .size = 8, .count = 10};
+  EXPECT_EQ(CostOf(request), (ScheduleCost{3, 3, 30, 10, 30}));
+  request.size = 6;  // 4 in the core; 0 and 2 hand theirs to 1 and 3.
+  EXPECT_EQ(CostOf(request), (ScheduleCost{3, 3, 30, 10, 30}));
+  request.rank = 2;
+  EXPECT_EQ(CostOf(request), (ScheduleCost{3, 1, 10, 0, 0}));
+  request.rank = 5;
+  EXPECT_EQ(CostOf(request), (ScheduleCost{3, 2, 20, 10, 20}));
+}
+
+TEST(CostTest, HalvingDoublingSendsAsMuchAsTheRingInLogarithmicHops) {
+  ScheduleRequest request = {
+      .algorithm = Algorithm::kHalvingDoubling, .rank = 0, .size = 8, .count = 800};
+  EXPECT_EQ(CostOf(request), (ScheduleCost{6, 6, 1400, 0, 700}));
+  // Any number of ranks: 6 blocks out of 7 each way, in 3 + 3 rounds.
+  request.size = 7;
+  request.count = 700;
+  EXPECT_EQ(CostOf(request), (ScheduleCost{6, 6, 1200, 0, 600}));
+  // From rank 5 on the runs of 3, 2 and 1 blocks from 2, 0 and 6 on, and of 1, 2, 3 from 5 on, of
+  // which the last wraps around.
+  request.rank = 5;
+  EXPECT_EQ(CostOf(request), (ScheduleCost{6, 7, 1200, 0, 600}));
+}
+
+TEST(CostTest, DoubleTreeSendsTheVectorTwiceAtMost) {
+  // In order: 4 below 0 (root), 2 and 6 below 4, odd ones below those. Rank 1 is a leaf there, and
+  // number 6 of 8 in the mirror image: two children and a parent.
+  ScheduleRequest request = {
+      .algorithm = Algorithm::kDoubleTree, .rank = 1, .size = 8, .count = 100};
+  EXPECT_EQ(CostOf(request), (ScheduleCost{6, 1 + 3, 4 * 50, 0, 2 * 50}));
+  request.rank = 0;  // The root with one child; a leaf in the other.
+  EXPECT_EQ(CostOf(request), (ScheduleCost{6, 1 + 1, 2 * 50, 0, 1 * 50}));
+}
+
+TEST(CostTest, StarLoadsItsServerWithEverything) {
+  ScheduleRequest request = {
+      .algorithm = Algorithm::kStar, .rank = 2, .size = 5, .count = 100, .root = 2};
+  EXPECT_EQ(CostOf(request), (ScheduleCost{2, 4, 400, 400, 400}));
+  request.rank = 1;
+  EXPECT_EQ(CostOf(request), (ScheduleCost{2, 1, 100, 0, 0}));
+}
+
+TEST(CostTest, HierarchicalSendsOneShareBetweenHosts) {
+  const ScheduleRequest request = {.algorithm = Algorithm::kHierarchical,
+                                   .rank = 5,
+                                   .size = 8,
+                                   .count = 800,
+                                   .hosts = {0, 0, 0, 0, 1, 1, 1, 1}};
+  // Inside: 3 chunks of 200 out, and the own one to 3. Between: half of 200 out, half back.
+  EXPECT_EQ(CostOf(request), (ScheduleCost{4, 3 + 3 + 2, 600 + 600 + 200, 0, 600 + 100}));
 }
 
 TEST(CostTest, UnevenChunks) {
   ScheduleRequest request = {
       .collective = Collective::kReduceScatter, .rank = 1, .size = 4, .counts = {5, 7, 0, 11}};
   // Chunks 2 and 3 pass through rank 1; 5, 0 and 11 leave it.
-  EXPECT_EQ(CostOf(request), (ScheduleCost{3, 2, 16, 22}));
+  EXPECT_EQ(CostOf(request), (ScheduleCost{3, 2, 16, 22, 18}));
   request.algorithm = Algorithm::kDirect;
-  EXPECT_EQ(CostOf(request), (ScheduleCost{1, 2, 16, 21}));
+  EXPECT_EQ(CostOf(request), (ScheduleCost{1, 2, 16, 21, 21}));
+  // 11 and 5 (around the end) go first, 0 then; sums of the own and the empty chunk are kept.
+  request.algorithm = Algorithm::kHalvingDoubling;
+  EXPECT_EQ(CostOf(request), (ScheduleCost{2, 2, 16, 7, 14}));
   request.collective = Collective::kAllGather;
-  EXPECT_EQ(CostOf(request), (ScheduleCost{1, 3, 21, 0}));
+  request.algorithm = Algorithm::kDirect;
+  EXPECT_EQ(CostOf(request), (ScheduleCost{1, 3, 21, 0, 0}));
   request.algorithm = Algorithm::kRing;  // all but chunk 2, which rank 2 owns
-  EXPECT_EQ(CostOf(request), (ScheduleCost{3, 3, 23, 0}));
+  EXPECT_EQ(CostOf(request), (ScheduleCost{3, 3, 23, 0, 0}));
+  request.algorithm = Algorithm::kBruck;  // 7, then 7 and 0
+  EXPECT_EQ(CostOf(request), (ScheduleCost{2, 2, 14, 0, 0}));
 }
 
 TEST(CostTest, Broadcast) {
   ScheduleRequest request = {
-      .collective = Collective::kBroadcast, .rank = 2, .size = 6, .count = 10, .root = 2};
-  EXPECT_EQ(CostOf(request), (ScheduleCost{5, 1, 10, 0}));
+      .collective = Collective::kBroadcast, .rank = 2, .size = 6, .count = 12, .root = 2};
+  EXPECT_EQ(CostOf(request), (ScheduleCost{5, 1, 12, 0, 0}));
   request.algorithm = Algorithm::kDirect;
-  EXPECT_EQ(CostOf(request), (ScheduleCost{2, 3, 30, 0}));  // to 4, 2 and 1 from the root
-  request.rank = 0;                                         // 4 from the root: passes on to 5
-  EXPECT_EQ(CostOf(request), (ScheduleCost{2, 1, 10, 0}));
+  EXPECT_EQ(CostOf(request), (ScheduleCost{1, 5, 60, 0, 0}));
+  request.algorithm = Algorithm::kBinomialTree;
+  EXPECT_EQ(CostOf(request), (ScheduleCost{2, 3, 36, 0, 0}));  // to 4, 2 and 1 from the root
+  request.algorithm = Algorithm::kScatterAllGather;
+  // Chunks of 2: to 4 (two of them), 2 (two) and 1; then all but that of 1 around.
+  EXPECT_EQ(CostOf(request), (ScheduleCost{8, 3 + 5, 10 + 10, 0, 0}));
+  request.algorithm = Algorithm::kBinomialTree;
+  request.rank = 0;  // 4 from the root: passes on to 5
+  EXPECT_EQ(CostOf(request), (ScheduleCost{2, 1, 12, 0, 0}));
   request.rank = 1;  // 5 from the root: a leaf
-  EXPECT_EQ(CostOf(request), (ScheduleCost{2, 0, 0, 0}));
+  EXPECT_EQ(CostOf(request), (ScheduleCost{2, 0, 0, 0, 0}));
+}
+
+TEST(CostTest, ReduceGatherAndScatterToTheRoot) {
+  ScheduleRequest request = {.collective = Collective::kReduce,
+                             .algorithm = Algorithm::kBinomialTree,
+                             .rank = 4,
+                             .size = 6,
+                             .count = 12};
+  EXPECT_EQ(CostOf(request), (ScheduleCost{2, 1, 12, 12, 12}));  // one child, 5
+  request.algorithm = Algorithm::kRing;
+  EXPECT_EQ(CostOf(request), (ScheduleCost{6, 6, 12, 6, 10}));
+  request = {.collective = Collective::kGather,
+             .algorithm = Algorithm::kBinomialTree,
+             .rank = 2,
+             .size = 4,
+             .counts = {1, 2, 3, 4}};
+  EXPECT_EQ(CostOf(request), (ScheduleCost{2, 1, 7, 7, 0}));  // with the chunk of rank 3
+  request.collective = Collective::kScatter;
+  EXPECT_EQ(CostOf(request), (ScheduleCost{2, 1, 4, 7, 0}));
+  request.rank = 0;
+  EXPECT_EQ(CostOf(request), (ScheduleCost{2, 2, 9, 0, 0}));
+  request.algorithm = Algorithm::kDirect;
+  EXPECT_EQ(CostOf(request), (ScheduleCost{1, 3, 9, 0, 0}));
+}
+
+TEST(CostTest, AllToAllAndSendReceive) {
+  ScheduleRequest request = {.collective = Collective::kAllToAll,
+                             .algorithm = Algorithm::kDirect,
+                             .rank = 2,
+                             .size = 8,
+                             .count = 5};
+  EXPECT_EQ(CostOf(request), (ScheduleCost{1, 7, 35, 0, 0}));
+  request.algorithm = Algorithm::kBruck;  // 4 blocks out and in, three times
+  EXPECT_EQ(CostOf(request), (ScheduleCost{3, 3, 60, 120, 0}));
+  request = {.collective = Collective::kSendReceive,
+             .algorithm = Algorithm::kDirect,
+             .rank = 1,
+             .size = 3,
+             .count = 9,
+             .root = 1,
+             .destination = 2};
+  EXPECT_EQ(CostOf(request), (ScheduleCost{1, 1, 9, 0, 0}));
 }
 
 TEST(CostTest, Barrier) {
   const ScheduleRequest request = {.collective = Collective::kBarrier, .size = 9};
-  EXPECT_EQ(CostOf(request), (ScheduleCost{4, 4, 4, 5}));
+  EXPECT_EQ(CostOf(request), (ScheduleCost{4, 4, 4, 5, 4}));
 }
 
 TEST(CostTest, OneRankSendsNothing) {
-  for (const Algorithm algorithm : {Algorithm::kRing, Algorithm::kDirect}) {
-    const ScheduleRequest request = {.algorithm = algorithm, .size = 1, .count = 10};
-    EXPECT_EQ(CostOf(request), (ScheduleCost{0, 0, 0, 0}));
+  for (const Algorithm algorithm : AlgorithmsOf(Collective::kAllReduce)) {
+    ScheduleRequest request = {.algorithm = algorithm, .size = 1, .count = 10};
+    if (algorithm == Algorithm::kHierarchical) request.hosts = {0};
+    EXPECT_EQ(CostOf(request), (ScheduleCost{0, 0, 0, 0, 0})) << Name(algorithm);
   }
 }
 

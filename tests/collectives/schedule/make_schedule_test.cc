@@ -1,6 +1,8 @@
 #include "collectives/schedule/make_schedule.h"
 
 #include "collectives/schedule/checker.h"
+#include "collectives/schedule/cost.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/collectives/schedule/request_grid.h"
 
@@ -10,17 +12,24 @@ namespace {
 class MakeScheduleTest : public testing::TestWithParam<int> {};
 
 TEST_P(MakeScheduleTest, EveryScheduleIsProved) {
-  int64_t worlds = 0;
-  ForEachWorld(GetParam(), [&](const World& world) {
-    const absl::Status status = CheckSchedules(world.requests, MakeSchedules(world));
-    ASSERT_TRUE(status.ok()) << world.text << ": " << status.message();
-    ++worlds;
-  });
-  // 3 in-place uses x 2 algorithms x (barrier + 6 totals x (roots + 2 precisions x 7)).
-  EXPECT_EQ(worlds, 3 * 2 * (1 + 6 * (GetParam() + 2 * 7)));
+  const int size = GetParam();
+  for (const Collective collective : kAllCollectives) {
+    if (collective == Collective::kSendReceive && size == 1) continue;
+    for (const Algorithm algorithm : AlgorithmsOf(collective)) {
+      int64_t worlds = 0;
+      ForEachWorld(collective, algorithm, size, [&](const World& world) {
+        const absl::Status status = CheckSchedules(world.requests, MakeSchedules(world));
+        ASSERT_TRUE(status.ok()) << world.text << ": " << status.message();
+        ++worlds;
+      });
+      // Every total, except in a barrier, which has none.
+      const size_t least = collective == Collective::kBarrier ? 3 : TotalsFor(size).size();
+      EXPECT_GE(worlds, static_cast<int64_t>(least)) << Name(collective) << Name(algorithm);
+    }
+  }
 }
 
-INSTANTIATE_TEST_SUITE_P(WorldSizes, MakeScheduleTest, testing::Range(1, 18));
+INSTANTIATE_TEST_SUITE_P(WorldSizes, MakeScheduleTest, testing::Range(1, 34));
 
 TEST(MakeScheduleTest, RingOfThreeReadsAsInTheDocument) {
   const ScheduleRequest request = {.rank = 1, .size = 3, .count = 6};
@@ -40,50 +49,90 @@ TEST(MakeScheduleTest, RingOfThreeReadsAsInTheDocument) {
 }
 
 TEST(MakeScheduleTest, LargeWorldsAreProvedToo) {
-  for (const Algorithm algorithm : kAlgorithms) {
-    for (const Collective collective :
-         {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
-          Collective::kBroadcast, Collective::kBarrier}) {
-      ScheduleRequest request = {.collective = collective, .algorithm = algorithm, .size = 100};
-      if (collective == Collective::kBroadcast) request.root = 63;
-      if (collective == Collective::kAllReduce || collective == Collective::kBroadcast) {
-        request.count = 130;
-      } else if (collective != Collective::kBarrier) {
-        request.counts = EvenCounts(130, 100);
-      }
-      const World world = MakeWorld(request, InPlace::kNone);
+  for (const Collective collective : kAllCollectives) {
+    for (const Algorithm algorithm : AlgorithmsOf(collective)) {
+      const World world = WorldOf(collective, algorithm, 100, 1, false, InPlace::kNone);
       EXPECT_EQ(CheckSchedules(world.requests, MakeSchedules(world)), absl::OkStatus())
           << world.text;
     }
   }
 }
 
-TEST(MakeScheduleTest, HalfPrecisionReducesInOneStep) {
-  for (const Algorithm algorithm : kAlgorithms) {
-    const ScheduleRequest request = {
-        .algorithm = algorithm, .rank = 2, .size = 5, .count = 50, .half_precision = true};
-    int reductions = 0;
+TEST(MakeScheduleTest, HalfPrecisionReducesInOneStepOrIsRefused) {
+  for (const Collective collective : kAllCollectives) {
+    if (!Reduces(collective)) continue;
+    for (const Algorithm algorithm : AlgorithmsOf(collective)) {
+      World world = WorldOf(collective, algorithm, 5, 10, true, InPlace::kNone);
+      for (const ScheduleRequest& request : world.requests) {
+        const absl::StatusOr<Schedule> schedule = MakeSchedule(request);
+        ASSERT_EQ(schedule.ok(), KeepsCanonicalOrder(collective, algorithm)) << world.text;
+        if (!schedule.ok()) {
+          EXPECT_THAT(std::string(schedule.status().message()),
+                      testing::HasSubstr("would round 16-bit floats at every hop"));
+          continue;
+        }
+        for (const ScheduleStep& step : schedule->steps) {
+          EXPECT_NE(step.kind, StepKind::kRecvReduce) << world.text;
+        }
+      }
+    }
+  }
+}
+
+TEST(MakeScheduleTest, RanksOutsideThePairTakeNoPartInASendReceive) {
+  const World world =
+      WorldOf(Collective::kSendReceive, Algorithm::kDirect, 5, 3, false, InPlace::kNone);
+  const std::vector<Schedule> schedules = MakeSchedules(world);
+  for (Rank rank = 0; rank < 5; ++rank) {
+    EXPECT_EQ(schedules[rank].steps.empty(), rank != 2 && rank != 4) << rank;
+  }
+}
+
+// Messages that cross hosts carry each element once per host and direction of the lane's exchange:
+// no rank of a host sends to another host what a neighbour has sent.
+TEST(MakeScheduleTest, HierarchicalCrossesHostsWithTheShareOfOneRank) {
+  ScheduleRequest request = {.algorithm = Algorithm::kHierarchical, .size = 15, .count = 56 * 8};
+  for (Rank rank = 0; rank < 15; ++rank) request.hosts.push_back(rank < 7 ? 0 : 1);
+  for (request.rank = 0; request.rank < 15; ++request.rank) {
+    int64_t crossing = 0;
     const Schedule schedule = MakeSchedule(request).value();
     for (const ScheduleStep& step : schedule.steps) {
-      EXPECT_NE(step.kind, StepKind::kRecvReduce);
-      if (step.kind == StepKind::kReduce) ++reductions;
+      if (step.kind == StepKind::kSend && request.hosts[step.peer] != request.hosts[request.rank]) {
+        crossing += step.source.count;
+      }
     }
-    EXPECT_EQ(reductions, 1);
+    // Half of the own part goes to be reduced, and half of it back.
+    EXPECT_NEAR(static_cast<double>(crossing), request.rank < 7 ? 64.0 : 56.0, 2.0) << request.rank;
   }
 }
 
 TEST(ChooseAlgorithmTest, SmallGoesDirectAndLargeAroundTheRing) {
   constexpr int64_t kLimit = 1000;
   for (const Collective collective : {Collective::kAllReduce, Collective::kReduceScatter,
-                                      Collective::kAllGather, Collective::kBroadcast}) {
+                                      Collective::kAllGather, Collective::kReduce}) {
     EXPECT_EQ(ChooseAlgorithm(collective, false, 0, 4, kLimit), Algorithm::kDirect);
     EXPECT_EQ(ChooseAlgorithm(collective, false, 1000, 4, kLimit), Algorithm::kDirect);
     EXPECT_EQ(ChooseAlgorithm(collective, false, 1001, 4, kLimit), Algorithm::kRing);
   }
+  EXPECT_EQ(ChooseAlgorithm(Collective::kBroadcast, false, 1000, 4, kLimit),
+            Algorithm::kBinomialTree);
+  EXPECT_EQ(ChooseAlgorithm(Collective::kBroadcast, false, 1001, 4, kLimit), Algorithm::kRing);
   EXPECT_EQ(ChooseAlgorithm(Collective::kReduceScatter, true, 1 << 30, 4, kLimit),
             Algorithm::kDirect);
   EXPECT_EQ(ChooseAlgorithm(Collective::kAllReduce, true, 1 << 30, 4, kLimit), Algorithm::kRing);
   EXPECT_EQ(ChooseAlgorithm(Collective::kBarrier, false, 0, 4, kLimit), Algorithm::kDirect);
+}
+
+TEST(ChooseAlgorithmTest, ChoosesOnlyWhatExistsAndKeepsTheOrder) {
+  for (const Collective collective : kAllCollectives) {
+    for (const bool half : {false, true}) {
+      for (const int64_t bytes : {0, 100, 10'000}) {
+        const Algorithm algorithm = ChooseAlgorithm(collective, half, bytes, 6, 1000);
+        EXPECT_THAT(AlgorithmsOf(collective), testing::Contains(algorithm)) << Name(collective);
+        EXPECT_TRUE(KeepsCanonicalOrder(collective, algorithm)) << Name(collective);
+      }
+    }
+  }
 }
 
 }  // namespace
