@@ -11,6 +11,12 @@ add_library(muster_dnnl UNKNOWN IMPORTED)
 set_target_properties(muster_dnnl PROPERTIES IMPORTED_LOCATION ${MUSTER_DNNL_LIBRARY}
                       INTERFACE_INCLUDE_DIRECTORIES "${MUSTER_DNNL_INCLUDE}")
 find_package(hwy REQUIRED CONFIG)
+# 1.17 or 2.x; it has no CMake package file.
+find_library(MUSTER_FABRIC_LIBRARY fabric REQUIRED)
+find_path(MUSTER_FABRIC_INCLUDE rdma/fabric.h REQUIRED)
+add_library(muster_fabric UNKNOWN IMPORTED)
+set_target_properties(muster_fabric PROPERTIES IMPORTED_LOCATION ${MUSTER_FABRIC_LIBRARY}
+                      INTERFACE_INCLUDE_DIRECTORIES "${MUSTER_FABRIC_INCLUDE}")
 find_package(spdlog REQUIRED)
 find_package(yaml-cpp REQUIRED)
 find_package(nlohmann_json REQUIRED)

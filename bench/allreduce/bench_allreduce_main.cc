@@ -21,6 +21,7 @@
 #include <nlohmann/json.hpp>
 
 #include "bench/allreduce/muster_ranks.h"
+#include "bench/allreduce/shm_bound.h"
 
 namespace muster::bench {
 namespace {
@@ -33,6 +34,7 @@ struct Settings {
   double round_ms = 30;
   std::vector<std::string> peers = {"openmpi", "gloo"};
   std::vector<std::string> algorithms = {"auto"};
+  std::vector<std::string> transports = {"inproc", "tcp"};
   std::string json;
   std::string serve;  // internal: the part of a rank group
   MusterOptions muster;
@@ -118,11 +120,25 @@ std::vector<std::unique_ptr<Group>> StartGroups(const Settings& settings, int ra
                                  std::to_string(settings.muster.socket_buffer_bytes), "--segment",
                                  std::to_string(settings.muster.segment_bytes), "--direct-limit",
                                  std::to_string(settings.muster.direct_limit_bytes), "--spin-us",
-                                 std::to_string(settings.muster.spin_us)}));
+                                 std::to_string(settings.muster.spin_us), "--small-limit",
+                                 std::to_string(settings.muster.small_limit_bytes), "--provider",
+                                 settings.muster.provider, "--packet",
+                                 std::to_string(settings.muster.packet_bytes)}));
   };
-  own("muster", "in-process", "in-process", settings.algorithms);
-  own("muster", "tcp", "tcp", settings.algorithms);
-  own("bound", "tcp", "bound", {"stream"});
+  for (const std::string& transport : settings.transports) {
+    if (transport == "shm") {
+      own("muster", "shm", "shm", {"auto"});
+      own("muster", "shm", "shm-unregistered", {"unregistered"});
+      own("bound", "shm", "shm-bound", {"one-pass"});
+    } else {
+      own("muster", transport.c_str(), transport.c_str(), settings.algorithms);
+    }
+  }
+  const bool shm = std::find(settings.transports.begin(), settings.transports.end(), "shm") !=
+                   settings.transports.end();
+  const bool tcp = std::find(settings.transports.begin(), settings.transports.end(), "tcp") !=
+                   settings.transports.end();
+  if (tcp) own("bound", "tcp", "bound", {"stream"});
   for (const std::string& peer : settings.peers) {
     const std::string program = folder + "bench-allreduce-" + peer;
     if (access(program.c_str(), X_OK) != 0) {
@@ -132,7 +148,15 @@ std::vector<std::unique_ptr<Group>> StartGroups(const Settings& settings, int ra
                    program.c_str());
       continue;
     }
+    if (peer == "openmpi" && shm) {
+      groups.push_back(std::make_unique<Group>(
+          peer, "shm", std::vector<std::string>{"tuned"},
+          std::vector<std::string>{"mpirun", "--allow-run-as-root", "--oversubscribe", "--mca",
+                                   "btl", "vader,self", "--mca", "pml", "ob1", "-x",
+                                   "GLIBC_TUNABLES", "-n", n, program}));
+    }
     if (peer == "openmpi") {
+      if (!tcp && shm) continue;
       groups.push_back(std::make_unique<Group>(
           peer, "tcp", std::vector<std::string>{"tuned"},
           std::vector<std::string>{"mpirun", "--allow-run-as-root", "--oversubscribe", "--mca",
@@ -227,10 +251,17 @@ int Main(int argc, char** argv) {
   app.add_option("--ranks", settings.ranks, "Numbers of ranks, such as 2,4")
       ->delimiter(',')
       ->check(CLI::Range(2, 64));
-  app.add_option("--min", settings.min_bytes, "Smallest size, such as 1KiB")
+  app.add_option("--min-bytes,--min", settings.min_bytes, "Smallest size, such as 1KiB")
       ->transform(CLI::AsSizeValue(false));
-  app.add_option("--max", settings.max_bytes, "Largest size; sizes grow by 4")
+  app.add_option("--max-bytes,--max", settings.max_bytes, "Largest size; sizes grow by 4")
       ->transform(CLI::AsSizeValue(false));
+  app.add_option("--transport", settings.transports, "Muster over: of inproc, shm, tcp, ofi")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"inproc", "shm", "tcp", "ofi"}));
+  app.add_option("--provider", settings.muster.provider,
+                 "libfabric provider of --transport ofi: auto, efa, tcp, net, tcp;ofi_rxm, shm");
+  app.add_option("--packet", settings.muster.packet_bytes,
+                 "Muster over ofi: bytes of a packet, 0 = default");
   app.add_option("--rounds", settings.rounds, "Rounds per size; the median counts")
       ->check(CLI::Range(1, 1000));
   app.add_option("--round-ms", settings.round_ms, "Time of a round, in ms")
@@ -249,6 +280,8 @@ int Main(int argc, char** argv) {
                  "Muster: bytes of a segment, 0 = default");
   app.add_option("--direct-limit", settings.muster.direct_limit_bytes,
                  "Muster: direct up to here, -1 = default");
+  app.add_option("--small-limit", settings.muster.small_limit_bytes,
+                 "Muster over shm: each rank reduces all up to here, -1 = default");
   app.add_option("--spin-us", settings.muster.spin_us,
                  "Muster: spin before blocking, -1 = default");
   app.add_option("--serve", settings.serve)->group("");
@@ -259,12 +292,18 @@ int Main(int argc, char** argv) {
   }
   std::erase(settings.peers, "none");
   if (settings.min_bytes < sizeof(float) || settings.max_bytes < settings.min_bytes) {
-    std::fprintf(stderr, "bench-allreduce: --min must be 4 or more and not above --max\n");
+    std::fprintf(stderr,
+                 "bench-allreduce: --min-bytes must be 4 or more and not above --max-bytes\n");
     return 2;
   }
   if (settings.serve == "tcp") return ServeMusterTcp(settings.ranks[0], settings.muster);
-  if (settings.serve == "in-process")
-    return ServeMusterInProcess(settings.ranks[0], settings.muster);
+  if (settings.serve == "ofi") return ServeMusterOfi(settings.ranks[0], settings.muster);
+  if (settings.serve == "shm") return ServeMusterShm(settings.ranks[0], true, settings.muster);
+  if (settings.serve == "shm-unregistered") {
+    return ServeMusterShm(settings.ranks[0], false, settings.muster);
+  }
+  if (settings.serve == "shm-bound") return ServeShmBound(settings.ranks[0]);
+  if (settings.serve == "inproc") return ServeMusterInProcess(settings.ranks[0], settings.muster);
   if (settings.serve == "bound") return ServeTcpBound(settings.ranks[0]);
   return Run(settings);
 }

@@ -12,6 +12,8 @@
 #include "bench/allreduce/rank_group.h"
 #include "collectives/engine/communicator.h"
 #include "collectives/transport/in_process_transport.h"
+#include "collectives/transport/ofi/ofi_transport.h"
+#include "collectives/transport/shm/shm_transport.h"
 #include "collectives/transport/socket.h"
 #include "collectives/transport/tcp_transport.h"
 
@@ -30,14 +32,23 @@ T OrDie(absl::StatusOr<T> value) {
 class MusterReducer : public AllReducer {
  public:
   MusterReducer(std::unique_ptr<TcpListener> listener, std::unique_ptr<Transport> transport,
-                const MusterOptions& options)
-      : listener_(std::move(listener)) {
+                const MusterOptions& options, std::shared_ptr<SharedArena> arena = nullptr)
+      : listener_(std::move(listener)), arena_(std::move(arena)) {
     CommunicatorOptions communicator;
     if (options.segment_bytes > 0) communicator.segment_bytes = options.segment_bytes;
     if (options.direct_limit_bytes >= 0)
       communicator.direct_limit_bytes = options.direct_limit_bytes;
+    if (options.small_limit_bytes >= 0) {
+      communicator.window_small_limit_bytes = options.small_limit_bytes;
+    }
     if (options.spin_us >= 0) communicator.spin = absl::Microseconds(options.spin_us);
     communicator_ = OrDie(Communicator::Create(std::move(transport), communicator));
+  }
+
+  float* Allocate(size_t count) override {
+    if (arena_ == nullptr) return AllReducer::Allocate(count);
+    buffers_.push_back(OrDie(arena_->Allocate(static_cast<int64_t>(count * sizeof(float)))));
+    return reinterpret_cast<float*>(buffers_.back().data());
   }
 
   void Run(const float* input, float* output, size_t count, const std::string& variant) override {
@@ -56,6 +67,8 @@ class MusterReducer : public AllReducer {
 
  private:
   std::unique_ptr<TcpListener> listener_;
+  std::shared_ptr<SharedArena> arena_;
+  std::vector<SharedBuffer> buffers_;
   std::unique_ptr<Communicator> communicator_;
 };
 
@@ -124,21 +137,59 @@ class BareStream : public AllReducer {
 
 }  // namespace
 
-int ServeMusterTcp(int ranks, const MusterOptions& options) {
+namespace {
+
+// Ranks in processes of their own, connected by `connect(listener, spec, arena)`.
+template <typename Connect>
+int ServeProcesses(int ranks, const MusterOptions& options, const Connect& connect,
+                   bool registered = false) {
   return ServeRanks(ranks, /*processes=*/true, [&](int rank, Exchange& exchange) {
     auto listener = OrDie(TcpListener::Create());
     MeshSpec spec;
     spec.token = "bench";
     spec.epoch = 1;
     spec.rank = rank;
-    spec.options.channels = options.channels;
-    spec.options.socket_buffer_bytes = options.socket_buffer_bytes;
     for (const std::string& address : exchange.AllToAll(rank, listener->address())) {
       spec.members.push_back({Incarnation{spec.members.size() + 1}, address});
     }
-    auto transport = OrDie(TcpTransport::Connect(*listener, spec, absl::Now() + absl::Seconds(20)));
-    return std::make_unique<MusterReducer>(std::move(listener), std::move(transport), options);
+    auto arena = OrDie(SharedArena::Create());
+    std::unique_ptr<Transport> transport = connect(*listener, std::move(spec), arena);
+    return std::make_unique<MusterReducer>(std::move(listener), std::move(transport), options,
+                                           registered ? arena : nullptr);
   });
+}
+
+absl::Time ConnectDeadline() { return absl::Now() + absl::Seconds(20); }
+
+}  // namespace
+
+int ServeMusterTcp(int ranks, const MusterOptions& options) {
+  return ServeProcesses(ranks, options, [&](TcpListener& listener, MeshSpec spec, auto&) {
+    spec.options.channels = options.channels;
+    spec.options.socket_buffer_bytes = options.socket_buffer_bytes;
+    return OrDie(TcpTransport::Connect(listener, std::move(spec), ConnectDeadline()));
+  });
+}
+
+int ServeMusterOfi(int ranks, const MusterOptions& options) {
+  return ServeProcesses(ranks, options, [&](TcpListener& listener, MeshSpec spec, auto&) {
+    OfiOptions ofi;
+    ofi.provider = options.provider;
+    if (options.packet_bytes > 0) ofi.packet_bytes = options.packet_bytes;
+    const bool speaks = spec.rank == 0;
+    auto transport =
+        OrDie(OfiTransport::Connect(listener, std::move(spec), ofi, ConnectDeadline()));
+    if (speaks) std::fprintf(stderr, "# ofi: %s\n", transport->explanation().c_str());
+    return transport;
+  });
+}
+
+int ServeMusterShm(int ranks, bool registered, const MusterOptions& options) {
+  const auto connect = [](TcpListener& listener, MeshSpec spec,
+                          const std::shared_ptr<SharedArena>& arena) {
+    return OrDie(ShmTransport::Connect(listener, std::move(spec), arena, ConnectDeadline()));
+  };
+  return ServeProcesses(ranks, options, connect, registered);
 }
 
 int ServeMusterInProcess(int ranks, const MusterOptions& options) {

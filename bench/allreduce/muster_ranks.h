@@ -13,11 +13,17 @@ struct MusterOptions {
   int socket_buffer_bytes = 0;
   int64_t segment_bytes = 0;        // 0: the default
   int64_t direct_limit_bytes = -1;  // negative: the default
+  int64_t small_limit_bytes = -1;   // shm: negative: the default
   int spin_us = -1;                 // negative: the default
+  std::string provider = "auto";    // of libfabric
+  int packet_bytes = 0;             // of libfabric; 0: the default
 };
 
 // Each serves (rank_group.h) until its input ends and returns the exit code.
 int ServeMusterTcp(int ranks, const MusterOptions& options);
+int ServeMusterOfi(int ranks, const MusterOptions& options);
+// With `registered` in buffers that the ranks share; otherwise in memory of their own.
+int ServeMusterShm(int ranks, bool registered, const MusterOptions& options);
 int ServeMusterInProcess(int ranks, const MusterOptions& options);
 
 // Not an all-reduce: every rank streams 2 (n-1)/n of the bytes, which is what any all-reduce must

@@ -31,10 +31,11 @@ struct Command {
 };
 
 // Buffers kept from one command to the next, as an application would.
-std::vector<float>& Buffer(int which) {
-  thread_local std::vector<float> buffers[2];
-  return buffers[which];
-}
+struct Buffers {
+  size_t count = 0;
+  float* input = nullptr;
+  float* output = nullptr;
+};
 
 float InputOf(int rank, size_t i) {
   return static_cast<float>((i % 61) + 1) * static_cast<float>(rank + 1);
@@ -68,19 +69,24 @@ std::vector<std::string> Exchange::AllToAll(int rank, const std::string& text) {
   return all;
 }
 
+float* AllReducer::Allocate(size_t count) {
+  buffers_.push_back(std::make_unique<float[]>(count));
+  return buffers_.back().get();
+}
+
 double TimeAllReduce(AllReducer& reducer, int rank, int ranks, size_t count, int iterations,
                      const std::string& variant, int64_t* errors) {
-  std::vector<float>& input = Buffer(0);
-  std::vector<float>& output = Buffer(1);
-  if (input.size() < count) {
-    input.resize(count);
-    output.resize(count);
-    for (size_t i = 0; i < count; ++i) input[i] = InputOf(rank, i);
+  thread_local Buffers buffers;
+  if (buffers.count < count) {
+    buffers = {count, reducer.Allocate(count), reducer.Allocate(count)};
+    for (size_t i = 0; i < count; ++i) buffers.input[i] = InputOf(rank, i);
   }
-  std::fill(output.begin(), output.begin() + static_cast<ptrdiff_t>(count), -1.0f);
-  for (int i = 0; i < 2; ++i) reducer.Run(input.data(), output.data(), count, variant);
+  const float* const input = buffers.input;
+  float* const output = buffers.output;
+  std::fill(output, output + count, -1.0f);
+  for (int i = 0; i < 2; ++i) reducer.Run(input, output, count, variant);
   const auto begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < iterations; ++i) reducer.Run(input.data(), output.data(), count, variant);
+  for (int i = 0; i < iterations; ++i) reducer.Run(input, output, count, variant);
   const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
   if (reducer.Sums()) {
     for (size_t i = 0; i < count; ++i) {

@@ -23,8 +23,13 @@ class AllReducer {
   virtual ~AllReducer() = default;
   // output = sum of all ranks' inputs. `variant` names the algorithm. Exits the process on errors.
   virtual void Run(const float* input, float* output, size_t count, const std::string& variant) = 0;
+  // Memory for buffers, kept until the reducer's end.
+  virtual float* Allocate(size_t count);
   // False where the implementation moves bytes without summing them (a bound).
   virtual bool Sums() const { return true; }
+
+ private:
+  std::vector<std::unique_ptr<float[]>> buffers_;
 };
 
 // Memory that all ranks share, for exchanging addresses while they start.

@@ -13,14 +13,31 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "collectives/transport/in_process_transport.h"
+#include "collectives/transport/ofi/ofi_transport.h"
 #include "collectives/transport/tcp_transport.h"
+#include "tests/collectives/transport/hostile_transport.h"
 
 namespace muster {
 
-enum class MeshKind { kInProcess, kTcp, kTcpThreeChannels, kTcpIpv6 };
+enum class MeshKind {
+  kInProcess,
+  kTcp,
+  kTcpThreeChannels,
+  kTcpIpv6,
+  kOfi,
+  kOfiTwoRails,
+  kOfiWithoutImmediates,
+  kHostile,
+};
 
-inline constexpr MeshKind kAllMeshKinds[] = {MeshKind::kInProcess, MeshKind::kTcp,
-                                             MeshKind::kTcpThreeChannels, MeshKind::kTcpIpv6};
+inline constexpr MeshKind kAllMeshKinds[] = {MeshKind::kInProcess,
+                                             MeshKind::kTcp,
+                                             MeshKind::kTcpThreeChannels,
+                                             MeshKind::kTcpIpv6,
+                                             MeshKind::kOfi,
+                                             MeshKind::kOfiTwoRails,
+                                             MeshKind::kOfiWithoutImmediates,
+                                             MeshKind::kHostile};
 
 inline std::string NameOf(MeshKind kind) {
   switch (kind) {
@@ -32,6 +49,14 @@ inline std::string NameOf(MeshKind kind) {
       return "TcpThreeChannels";
     case MeshKind::kTcpIpv6:
       return "TcpIpv6";
+    case MeshKind::kOfi:
+      return "Ofi";
+    case MeshKind::kOfiTwoRails:
+      return "OfiTwoRails";
+    case MeshKind::kOfiWithoutImmediates:
+      return "OfiWithoutImmediates";
+    case MeshKind::kHostile:
+      return "Hostile";
   }
   return "";
 }
@@ -49,10 +74,30 @@ struct TestMesh {
   std::vector<std::unique_ptr<Transport>> ends;
 };
 
+inline bool IsOfi(MeshKind kind) {
+  return kind == MeshKind::kOfi || kind == MeshKind::kOfiTwoRails ||
+         kind == MeshKind::kOfiWithoutImmediates;
+}
+
+// One end over `listener`.
+inline absl::StatusOr<std::unique_ptr<Transport>> ConnectEnd(MeshKind kind, TcpListener& listener,
+                                                             const MeshSpec& spec) {
+  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  if (!IsOfi(kind)) return TcpTransport::Connect(listener, spec, deadline);
+  OfiOptions options;
+  if (kind == MeshKind::kOfiTwoRails) options.rails = {"lo", "127.0.0.1"};
+  options.use_immediate_data = kind != MeshKind::kOfiWithoutImmediates;
+  return OfiTransport::Connect(listener, spec, options, deadline);
+}
+
 inline TestMesh MakeMesh(MeshKind kind, int world_size, TransportLimits limits = {}) {
   TestMesh mesh;
   if (kind == MeshKind::kInProcess) {
     mesh.ends = MakeInProcessMesh(world_size, limits);
+    return mesh;
+  }
+  if (kind == MeshKind::kHostile) {
+    mesh.ends = MakeHostileMesh(world_size, /*seed=*/1, limits).ends;
     return mesh;
   }
   MeshSpec spec;
@@ -73,9 +118,9 @@ inline TestMesh MakeMesh(MeshKind kind, int world_size, TransportLimits limits =
   RunRanks(world_size, [&](Rank r) {
     MeshSpec mine = spec;
     mine.rank = r;
-    auto end = TcpTransport::Connect(*mesh.listeners[r], mine, absl::Now() + absl::Seconds(30));
+    auto end = ConnectEnd(kind, *mesh.listeners[r], mine);
     EXPECT_TRUE(end.ok()) << end.status();
-    mesh.ends[r] = *std::move(end);
+    if (end.ok()) mesh.ends[r] = *std::move(end);
   });
   return mesh;
 }

@@ -1,0 +1,116 @@
+#include "bench/allreduce/shm_bound.h"
+
+#include <linux/futex.h>
+#include <sys/mman.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstdint>
+#include <cstdio>
+#include <cstdlib>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "bench/allreduce/rank_group.h"
+#include "collectives/reduce/reduce.h"
+
+namespace muster::bench {
+namespace {
+
+constexpr size_t kPastCachesBytes = size_t{4} << 20;
+// Room for two buffers of 64 MiB and more per rank; only what is touched is taken.
+constexpr size_t kArenaBytes = size_t{1} << 30;
+
+struct Control {
+  alignas(64) std::atomic<uint32_t> arrived;
+  alignas(64) std::atomic<uint32_t> generation;
+  alignas(64) std::atomic<uint32_t> sleepers;
+};
+
+class BoundReducer : public AllReducer {
+ public:
+  BoundReducer(int rank, int ranks, Control* control, char* arenas)
+      : rank_(rank),
+        ranks_(ranks),
+        spins_(ranks <= static_cast<int>(std::thread::hardware_concurrency())),
+        control_(control),
+        arenas_(arenas) {}
+
+  // All ranks allocate alike: equal places in their arenas.
+  float* Allocate(size_t count) override {
+    float* const at = reinterpret_cast<float*>(arenas_ + rank_ * kArenaBytes + used_);
+    used_ += (count * sizeof(float) + 4095) / 4096 * 4096;
+    if (used_ > kArenaBytes) std::exit(1);
+    return at;
+  }
+
+  void Run(const float* input, float* output, size_t count, const std::string&) override {
+    Barrier();
+    const size_t begin = count * static_cast<size_t>(rank_) / static_cast<size_t>(ranks_);
+    const size_t end = count * static_cast<size_t>(rank_ + 1) / static_cast<size_t>(ranks_);
+    const void* sources[64];
+    void* targets[64];
+    for (int r = 0; r < ranks_; ++r) {
+      const ptrdiff_t shift = (r - rank_) * static_cast<ptrdiff_t>(kArenaBytes / sizeof(float));
+      sources[r] = input + shift + begin;
+      targets[r] = output + shift + begin;
+    }
+    const size_t n = static_cast<size_t>(ranks_);
+    ReduceManyInto(DType::kF32, ReduceOp::kSum, {targets, n}, {sources, n},
+                   static_cast<int64_t>(end - begin), 1, count * sizeof(float) >= kPastCachesBytes);
+    Barrier();
+  }
+
+ private:
+  void Barrier() {
+    const uint32_t generation = control_->generation.load();
+    if (control_->arrived.fetch_add(1) + 1 == static_cast<uint32_t>(ranks_)) {
+      control_->arrived.store(0);
+      control_->generation.store(generation + 1);
+      if (!spins_ && control_->sleepers.load() > 0) {
+        syscall(SYS_futex, &control_->generation, FUTEX_WAKE, 1 << 30, nullptr, nullptr, 0);
+      }
+      return;
+    }
+    while (control_->generation.load() == generation) {
+      if (spins_) {
+        __builtin_ia32_pause();
+      } else {
+        control_->sleepers.fetch_add(1);
+        syscall(SYS_futex, &control_->generation, FUTEX_WAIT, generation, nullptr, nullptr, 0);
+        control_->sleepers.fetch_sub(1);
+      }
+    }
+  }
+
+  const int rank_;
+  const int ranks_;
+  const bool spins_;
+  Control* const control_;
+  char* const arenas_;
+  size_t used_ = 0;
+};
+
+}  // namespace
+
+int ServeShmBound(int ranks) {
+  const size_t bytes = 4096 + kArenaBytes * static_cast<size_t>(ranks);
+  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (memory == MAP_FAILED) {
+    std::fprintf(stderr, "bench-allreduce: no shared memory for the bound\n");
+    return 1;
+  }
+  madvise(memory, bytes, MADV_HUGEPAGE);
+  auto* const control = static_cast<Control*>(memory);
+  auto* const arenas = static_cast<char*>(memory) + 4096;
+  return ServeRanks(ranks, /*processes=*/true, [&](int rank, Exchange&) {
+    return std::make_unique<BoundReducer>(rank, ranks, control, arenas);
+  });
+}
+
+}  // namespace muster::bench

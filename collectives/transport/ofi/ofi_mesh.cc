@@ -1,0 +1,478 @@
+#include "collectives/transport/ofi/ofi_mesh.h"
+
+#include <poll.h>
+#include <sched.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "collectives/transport/culprit.h"
+
+namespace muster {
+namespace {
+
+// How Poll waits once it has spun: it gives way to other ranks of the host for a while, then
+// sleeps.
+constexpr absl::Duration kYieldFor = absl::Microseconds(100);
+constexpr absl::Duration kMinSleep = absl::Microseconds(20);
+constexpr absl::Duration kMaxSleep = absl::Microseconds(500);
+// Passes of a spinning Poll between looks at the control connections.
+constexpr int kPassesPerControl = 32;
+// How often the idle thread looks: while something is under way, and when all is quiet.
+constexpr absl::Duration kBusyTick = absl::Microseconds(100);
+constexpr absl::Duration kSlowTick = absl::Milliseconds(1);
+constexpr absl::Duration kQuietTick = absl::Milliseconds(5);
+
+std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
+
+}  // namespace
+
+OfiMesh::OfiMesh(OfiMeshParts parts)
+    : parts_(std::move(parts)),
+      watch_wake_(MakeEventFd()),
+      control_(std::move(parts_.control)),
+      regions_(parts_.rails),
+      sender_(parts_.rails, regions_, parts_.links, parts_.targets, parts_.spec.options.limits),
+      receiver_(parts_.rails, regions_, parts_.links, parts_.spec.options.limits),
+      presence_(parts_.spec.members.size()) {
+  const std::string host = HostOf(parts_.spec.members[rank()].address);
+  for (Rank r = 0; r < world_size(); ++r) {
+    if (r != rank() && HostOf(parts_.spec.members[r].address) == host) ++local_world_size_;
+  }
+}
+
+absl::StatusOr<std::unique_ptr<OfiTransport>> OfiMesh::Create(OfiMeshParts parts) {
+  std::unique_ptr<OfiMesh> mesh(new OfiMesh(std::move(parts)));
+  {
+    MutexLock lock(&mesh->drive_mu_);
+    MUSTER_RETURN_IF_ERROR(mesh->receiver_.Init());
+  }
+  mesh->idle_thread_ = std::thread([m = mesh.get()] { m->ServeIdle(); });
+  return mesh;
+}
+
+OfiMesh::~OfiMesh() { Close(absl::OkStatus(), std::nullopt); }
+
+std::string OfiMesh::Describe(Rank rank) const {
+  const MeshMember& member = parts_.spec.members[rank];
+  return absl::StrCat("rank ", rank, " (", member.address, ", incarnation ",
+                      member.incarnation.ToString(), ")");
+}
+
+absl::Status OfiMesh::Dead(Rank rank, absl::string_view how) const {
+  return WithCulprit(absl::UnavailableError(absl::StrCat(Describe(rank), " is gone: ", how)), rank);
+}
+
+void OfiMesh::Fail(absl::Status status, std::optional<Rank> culprit) {
+  {
+    MutexLock lock(&failure_mu_);
+    if (failure_.has_value()) return;
+    if (!culprit.has_value()) culprit = CulpritOf(status);
+    failure_ = MeshFailure{WithCulprit(std::move(status), culprit), culprit};
+    failed_ = true;
+  }
+  SignalEventFd(watch_wake_.get());
+  control_.Interrupt();
+}
+
+absl::Status OfiMesh::FailedStatus() const {
+  MutexLock lock(&failure_mu_);
+  return failure_->status;
+}
+
+std::optional<MeshFailure> OfiMesh::failure() const {
+  MutexLock lock(&failure_mu_);
+  return failure_;
+}
+
+void OfiMesh::CheckPeer(Rank peer) const {
+  MUSTER_CHECK(peer >= 0 && peer < world_size() && peer != rank())
+      << "rank " << peer << " is no peer of rank " << rank();
+}
+
+absl::Status OfiMesh::RegisterMemory(absl::Span<std::byte> memory) {
+  Wake();  // A driver that waits holds the lock.
+  MutexLock lock(&drive_mu_);
+  return closed_ ? absl::CancelledError("the transport is closed") : regions_.Register(memory);
+}
+
+absl::Status OfiMesh::DeregisterMemory(absl::Span<std::byte> memory) {
+  Wake();
+  MutexLock lock(&drive_mu_);
+  return closed_ ? absl::OkStatus() : regions_.Deregister(memory);
+}
+
+void OfiMesh::PostSend(Rank peer, uint64_t tag, absl::Span<const std::byte> bytes, uint64_t token) {
+  CheckPeer(peer);
+  MUSTER_CHECK_LE(static_cast<int64_t>(bytes.size()), kMaxMessageBytes);
+  MutexLock lock(&drive_mu_);
+  if (!failed_) sender_.Post(peer, tag, bytes, token);
+}
+
+void OfiMesh::Post(Rank peer, const PendingReceive& receive) {
+  CheckPeer(peer);
+  MUSTER_CHECK(receive.length >= 0 && receive.length <= kMaxMessageBytes &&
+               receive.length % receive.element_bytes == 0)
+      << receive.length;
+  MutexLock lock(&drive_mu_);
+  if (failed_) return;
+  const absl::Status status = receiver_.Post(peer, receive, &completed_);
+  if (!status.ok()) Fail(Annotate(status, Describe(peer)), std::nullopt);
+}
+
+void OfiMesh::PostReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
+                          uint64_t token) {
+  PendingReceive receive;
+  receive.tag = tag;
+  receive.length = static_cast<int64_t>(destination.size());
+  receive.destination = destination.data();
+  receive.token = token;
+  Post(peer, receive);
+}
+
+void OfiMesh::PostStandingReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
+                                  uint64_t token) {
+  PendingReceive receive;
+  receive.tag = tag;
+  receive.length = static_cast<int64_t>(destination.size());
+  receive.destination = destination.data();
+  receive.standing = true;
+  receive.token = token;
+  Post(peer, receive);
+}
+
+void OfiMesh::Expect(Rank peer, int delta) {
+  CheckPeer(peer);
+  MutexLock lock(&drive_mu_);
+  receiver_.Expect(peer, delta);
+}
+
+void OfiMesh::PostConsume(Rank peer, uint64_t tag, int64_t length, int element_bytes,
+                          PieceConsumer* consumer, uint64_t token) {
+  PendingReceive receive;
+  receive.tag = tag;
+  receive.length = length;
+  receive.element_bytes = element_bytes;
+  receive.consumer = consumer;
+  receive.token = token;
+  Post(peer, receive);
+}
+
+absl::Status OfiMesh::Blame(Rank peer, const absl::Status& error) {
+  MUSTER_RETURN_IF_ERROR(ReadControl());
+  // One that has left needs nothing more; CheckDeparted knows whether it owed something.
+  if (presence_[static_cast<size_t>(peer)].goodbye.has_value()) return absl::OkStatus();
+  return Dead(peer, error.message());
+}
+
+absl::Status OfiMesh::ReadControl() {
+  absl::Status first;
+  for (const ControlNews& news : control_.Read()) {
+    Presence& presence = presence_[static_cast<size_t>(news.peer)];
+    absl::Status status;
+    switch (news.kind) {
+      case ControlNews::Kind::kGoodbye:
+        presence.goodbye = news.packets;
+        any_departed_ = true;
+        break;
+      case ControlNews::Kind::kTaken:
+        presence.taken = true;
+        break;
+      case ControlNews::Kind::kAbort:
+        presence.taken = true;
+        status = WithCulprit(
+            absl::Status(news.reason.code(),
+                         absl::StrCat("rank ", news.peer, " aborted: ", news.reason.message())),
+            news.culprit);
+        break;
+      case ControlNews::Kind::kClosed:
+        presence.taken = true;
+        // After a goodbye that was the end; what has not come by now will not come.
+        if (presence.goodbye.has_value()) {
+          presence.goodbye = parts_.links[news.peer]->processed();
+        } else {
+          status = Dead(news.peer, news.reason.message());
+        }
+        break;
+    }
+    if (first.ok()) first = status;
+  }
+  return first;
+}
+
+absl::Status OfiMesh::CheckDeparted() {
+  for (Rank r = 0; r < world_size(); ++r) {
+    Presence& presence = presence_[static_cast<size_t>(r)];
+    if (!presence.goodbye.has_value()) continue;
+    const OfiPeerLink& link = *parts_.links[r];
+    const bool all_came = static_cast<int32_t>(link.processed() - *presence.goodbye) >= 0;
+    // A failed mesh takes nothing any more, and keeps nobody waiting.
+    if (!all_came && !failed_) continue;
+    if (!std::exchange(presence.told_taken, true)) control_.SendTaken(r);
+    if (receiver_.due(r) > 0) return Dead(r, "it left while more was expected of it");
+    if (sender_.pending(r) > 0 || link.queued_messages() > 0) {
+      return Dead(r, "it left before it took what was sent to it");
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OfiMesh::Repost() {
+  while (!to_repost_.empty()) {
+    const auto [peer, buffer] = to_repost_.back();
+    MUSTER_ASSIGN_OR_RETURN(const bool posted, parts_.buffers->Repost(buffer));
+    if (!posted) break;
+    to_repost_.pop_back();
+    if (peer >= 0) parts_.links[peer]->Returned();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OfiMesh::ProcessPacket(Rank peer, const OfiReceivedPacket& packet, bool driving) {
+  const uint64_t argument = packet.header.argument;
+  const absl::Span<const std::byte> payload =
+      parts_.buffers->Received(packet.buffer, packet.length).subspan(kOfiHeaderBytes);
+  switch (packet.header.kind) {
+    case OfiPacketKind::kEager:
+      return receiver_.OnEager(peer, argument, payload, driving, &completed_);
+    case OfiPacketKind::kRequest: {
+      MUSTER_ASSIGN_OR_RETURN(const OfiRequest request, DecodeOfiRequest(payload));
+      return receiver_.OnRequest(peer, argument, request, &completed_);
+    }
+    case OfiPacketKind::kGrant: {
+      MUSTER_ASSIGN_OR_RETURN(const OfiGrant grant, DecodeOfiGrant(payload));
+      return sender_.OnGrant(peer, argument, grant);
+    }
+    case OfiPacketKind::kDone:
+      return sender_.OnDone(peer, argument, &completed_);
+    case OfiPacketKind::kWritten:
+      return receiver_.OnPiece(static_cast<uint32_t>(argument), driving, &completed_);
+    case OfiPacketKind::kCredit:
+      return absl::OkStatus();
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OfiMesh::TakePacket(uint32_t buffer, size_t length, bool driving) {
+  OfiReceivedPacket packet;
+  packet.buffer = buffer;
+  packet.length = length;
+  MUSTER_ASSIGN_OR_RETURN(packet.header, DecodeOfiHeader(parts_.buffers->Received(buffer, length)));
+  const auto peer = static_cast<Rank>(packet.header.rank);
+  if (packet.header.cookie != parts_.cookie || peer >= world_size() || peer == rank()) {
+    to_repost_.emplace_back(-1, buffer);  // Of an older mesh, or a stranger's.
+    return absl::OkStatus();
+  }
+  OfiPeerLink& link = *parts_.links[peer];
+  absl::Status status = link.Note(packet.header);
+  if (!status.ok()) return Annotate(status, Describe(peer));
+  for (auto next = link.Order(packet); next.has_value(); next = link.NextKept()) {
+    status = ProcessPacket(peer, *next, driving);
+    if (!status.ok()) return Annotate(status, Describe(peer));
+    to_repost_.emplace_back(peer, next->buffer);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OfiMesh::Dispatch(size_t rail, const OfiCompletion& completion, bool driving) {
+  if (completion.operation == nullptr) {
+    return receiver_.OnPiece(completion.immediate, driving, &completed_);
+  }
+  const OfiOperation& operation = *completion.operation;
+  switch (operation.kind) {
+    case OfiOperation::Kind::kReceive:
+      if (!completion.status.ok()) return Annotate(completion.status, "receiving packets");
+      return TakePacket(operation.index, completion.length, driving);
+    case OfiOperation::Kind::kSend:
+      parts_.buffers->FreeSend(operation.index);
+      break;
+    case OfiOperation::Kind::kWrite:
+      if (completion.status.ok()) return sender_.OnWritten(operation, &completed_);
+      break;
+  }
+  return completion.status.ok() ? absl::OkStatus() : Blame(operation.peer, completion.status);
+}
+
+absl::Status OfiMesh::FlushLinks(bool* moved) {
+  for (Rank r = 0; r < world_size(); ++r) {
+    if (r == rank() || !parts_.links[r]->wants_flush() || !control_.connected(r)) continue;
+    const absl::Status status =
+        parts_.links[r]->Flush(*parts_.rails[0], *parts_.buffers, &completed_, moved);
+    if (!status.ok()) MUSTER_RETURN_IF_ERROR(Blame(r, status));
+  }
+  return absl::OkStatus();
+}
+
+absl::Status OfiMesh::Progress(bool driving, bool* moved) {
+  if (driving) MUSTER_RETURN_IF_ERROR(receiver_.Deliver(&completed_));
+  for (size_t r = 0; r < parts_.rails.size(); ++r) {
+    batch_.clear();
+    MUSTER_RETURN_IF_ERROR(parts_.rails[r]->Read(&batch_));
+    *moved = *moved || !batch_.empty();
+    for (const OfiCompletion& completion : batch_) {
+      MUSTER_RETURN_IF_ERROR(Dispatch(r, completion, driving));
+    }
+  }
+  MUSTER_RETURN_IF_ERROR(Repost());
+  Rank culprit = -1;
+  absl::Status status = receiver_.Grant(&culprit, moved);
+  if (!status.ok()) return Annotate(status, absl::StrCat("a message from rank ", culprit));
+  status = sender_.PostWrites(&culprit, moved);
+  if (!status.ok()) MUSTER_RETURN_IF_ERROR(Blame(culprit, status));
+  MUSTER_RETURN_IF_ERROR(FlushLinks(moved));
+  return any_departed_ ? CheckDeparted() : absl::OkStatus();
+}
+
+absl::Status OfiMesh::Poll(absl::Time deadline, absl::Duration spin,
+                           std::vector<uint64_t>* completed) {
+  absl::Time spin_until, yield_until;
+  absl::Duration sleep = kMinSleep;
+  for (int pass = 0;; ++pass) {
+    ++polls_;
+    MutexLock lock(&drive_mu_);
+    if (failed_) return FailedStatus();
+    bool moved = false;
+    absl::Status status = Progress(/*driving=*/true, &moved);
+    const bool done = !completed_.empty() || wake_pending_.exchange(false);
+    const absl::Time now = absl::Now();
+    const bool last = now >= deadline;
+    if (status.ok() && !done && (last || pass % kPassesPerControl == kPassesPerControl - 1) &&
+        control_.Wait(absl::ZeroDuration())) {
+      status = ReadControl();
+      if (status.ok() && any_departed_) status = CheckDeparted();
+    }
+    if (!status.ok()) {
+      Fail(std::move(status), std::nullopt);
+      return FailedStatus();
+    }
+    completed->insert(completed->end(), completed_.begin(), completed_.end());
+    completed_.clear();
+    if (done || last) return absl::OkStatus();
+    if (pass == 0) spin_until = now + spin;
+    if (moved || pass == 0) {
+      yield_until = std::max(now, spin_until) + kYieldFor;
+      sleep = kMinSleep;
+    }
+    if (moved || now < spin_until) continue;
+    if (now < yield_until) {
+      sched_yield();
+      continue;
+    }
+    if (control_.Wait(std::min(sleep, deadline - now))) pass = kPassesPerControl - 2;
+    sleep = std::min(2 * sleep, kMaxSleep);
+  }
+}
+
+void OfiMesh::Wake() {
+  wake_pending_ = true;
+  control_.Interrupt();
+}
+
+void OfiMesh::Watch(absl::Time deadline) {
+  if (failed_) return;
+  // The idle thread, or a driver, reads the control connections and signals failures.
+  pollfd waiting = {watch_wake_.get(), POLLIN, 0};
+  if (poll(&waiting, 1, PollTimeoutMs(deadline)) == 1) DrainEventFd(watch_wake_.get());
+}
+
+bool OfiMesh::Busy() const {
+  if (!sender_.idle() || !receiver_.idle() || !to_repost_.empty() || any_departed_) return true;
+  for (const auto& rail : parts_.rails) {
+    if (rail->outstanding() > 0) return true;
+  }
+  for (const auto& link : parts_.links) {
+    if (link != nullptr && link->wants_flush()) return true;
+  }
+  return false;
+}
+
+void OfiMesh::ServeIdle() {
+  uint64_t polls_seen = 0;
+  absl::Duration tick = kQuietTick;
+  while (!stopping_) {
+    const bool news = control_.Wait(tick);
+    const uint64_t polls = polls_;
+    const bool driven = std::exchange(polls_seen, polls) != polls;
+    if ((driven && !news) || !drive_mu_.TryLock()) {
+      // A driver is at work and sees all that happens.
+      tick = kSlowTick;
+      if (news) absl::SleepFor(kBusyTick);
+      continue;
+    }
+    if (!closed_) {
+      bool moved = false;
+      absl::Status status = failed_ ? absl::OkStatus() : Progress(/*driving=*/false, &moved);
+      if (news) {
+        const absl::Status said = ReadControl();
+        if (status.ok()) status = said;
+        const absl::Status left = CheckDeparted();
+        if (status.ok()) status = left;
+      }
+      if (!status.ok()) Fail(std::move(status), std::nullopt);
+      const absl::Duration longest = Busy() && !failed_ ? kSlowTick : kQuietTick;
+      tick = moved ? kBusyTick : std::min(2 * tick, longest);
+    }
+    drive_mu_.Unlock();
+  }
+}
+
+void OfiMesh::FlushAndLeave() {
+  const absl::Time deadline = absl::Now() + parts_.flush_timeout;
+  std::vector<bool> told(presence_.size(), false);
+  while (absl::Now() < deadline) {
+    // What fails now fails peers that are gone, and for them there is nothing to wait.
+    bool moved = false;
+    Progress(/*driving=*/false, &moved).IgnoreError();
+    if (control_.Wait(absl::ZeroDuration())) ReadControl().IgnoreError();
+    CheckDeparted().IgnoreError();
+    bool waiting = false;
+    for (Rank r = 0; r < world_size(); ++r) {
+      const Presence& presence = presence_[static_cast<size_t>(r)];
+      if (!control_.connected(r) || presence.taken) continue;
+      waiting = true;
+      if (told[r] || (parts_.links[r]->has_queued() && !presence.goodbye.has_value())) continue;
+      control_.SendGoodbye(r, parts_.links[r]->sent());
+      told[r] = true;
+    }
+    if (!waiting) return;
+    if (!moved) control_.Wait(kMinSleep);
+  }
+}
+
+void OfiMesh::Close(const absl::Status& reason, std::optional<Rank> culprit) {
+  const bool had_failed = failed_;
+  Fail(reason.ok() ? absl::CancelledError("the transport is closed") : reason, culprit);
+  Wake();
+  WakeWatcher();
+  {
+    MutexLock lock(&drive_mu_);  // Waits for the driver, who sees failed_ and leaves.
+    if (closed_) return;
+    closed_ = true;
+    if (reason.ok() && !had_failed) {
+      FlushAndLeave();
+    } else {
+      for (Rank r = 0; r < world_size(); ++r) {
+        if (reason.ok()) {
+          control_.SendGoodbye(r, parts_.links[r] == nullptr ? 0 : parts_.links[r]->sent());
+        } else {
+          control_.SendAbort(r, reason, culprit);
+        }
+      }
+    }
+    for (const auto& rail : parts_.rails) rail->CloseEndpoint(/*regions_gone=*/false);
+    sender_.Clear();
+    receiver_.Clear();
+    regions_.Clear();
+    if (parts_.buffers != nullptr) parts_.buffers->Close();
+    for (const auto& rail : parts_.rails) rail->CloseEndpoint(/*regions_gone=*/true);
+    stopping_ = true;
+  }
+  control_.Interrupt();
+  if (idle_thread_.joinable()) idle_thread_.join();
+  control_.Disconnect();
+}
+
+}  // namespace muster

@@ -1,0 +1,35 @@
+// Chooses a libfabric provider and its devices, and says why. Stateless, thread-safe.
+#ifndef MUSTER_COLLECTIVES_TRANSPORT_OFI_OFI_PROVIDER_H_
+#define MUSTER_COLLECTIVES_TRANSPORT_OFI_OFI_PROVIDER_H_
+
+#include <rdma/fabric.h>
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+
+namespace muster {
+
+struct FreeOfiInfo {
+  void operator()(fi_info* info) const { fi_freeinfo(info); }
+};
+using OfiInfo = std::unique_ptr<fi_info, FreeOfiInfo>;
+
+struct OfiChoice {
+  std::string provider;
+  std::vector<OfiInfo> rails;  // at least one
+  std::string explanation;     // one line
+};
+
+// The requests of OfiOptions; `host` is an address of this machine, for where no rail is named.
+// NOT_FOUND names what is there instead.
+absl::StatusOr<OfiChoice> ChooseOfiProvider(absl::string_view provider,
+                                            const std::vector<std::string>& rails,
+                                            const std::string& host);
+
+}  // namespace muster
+
+#endif  // MUSTER_COLLECTIVES_TRANSPORT_OFI_OFI_PROVIDER_H_
