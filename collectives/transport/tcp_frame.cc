@@ -60,8 +60,10 @@ absl::StatusOr<std::optional<TcpControlFrame>> TakeControlFrame(std::string* byt
   in = GetInteger(in, &code);
   in = GetInteger(in, &text_bytes);
   GetInteger(in, &culprit);
+  // An abort without an error would be taken for no abort at all.
+  const bool aborts = kind == static_cast<uint8_t>(TcpControlFrame::Kind::kAbort);
   if (magic != kControlMagic || kind < 1 || kind > 2 || code > kMaxStatusCode ||
-      text_bytes > kMaxControlText) {
+      (aborts && code == 0) || text_bytes > kMaxControlText) {
     return absl::InvalidArgumentError("bytes that are no control frame");
   }
   if (bytes->size() < kControlHeaderBytes + size_t{text_bytes}) return std::nullopt;
