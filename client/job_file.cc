@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/file.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "client/job/config_node.h"
 #include "client/job/message_mapper.h"
 #include "client/job/readers.h"
@@ -38,28 +39,12 @@ std::string Stem(absl::string_view path) {
   return std::string(dot == absl::string_view::npos ? path : path.substr(0, dot));
 }
 
-// Well-formed UTF-8 (Unicode 15, table 3-7) without NUL.
+// Well-formed UTF-8 without NUL.
 bool IsText(absl::string_view bytes) {
-  for (size_t i = 0; i < bytes.size();) {
-    const auto byte = [&](size_t k) -> unsigned {
-      return i + k < bytes.size() ? static_cast<unsigned char>(bytes[i + k]) : 0;
-    };
-    const auto tail = [&](size_t k) { return (byte(k) & 0xC0) == 0x80; };
-    const unsigned first = byte(0);
-    if (first == 0) return false;
-    if (first < 0x80) {
-      i += 1;
-    } else if (first >= 0xC2 && first <= 0xDF && tail(1)) {
-      i += 2;
-    } else if ((first & 0xF0) == 0xE0 && tail(1) && tail(2) && !(first == 0xE0 && byte(1) < 0xA0) &&
-               !(first == 0xED && byte(1) > 0x9F)) {
-      i += 3;
-    } else if (first >= 0xF0 && first <= 0xF4 && tail(1) && tail(2) && tail(3) &&
-               !(first == 0xF0 && byte(1) < 0x90) && !(first == 0xF4 && byte(1) > 0x8F)) {
-      i += 4;
-    } else {
-      return false;
-    }
+  while (!bytes.empty()) {
+    const size_t length = bytes.front() == '\0' ? 0 : Utf8SequenceLength(bytes);
+    if (length == 0) return false;
+    bytes.remove_prefix(length);
   }
   return true;
 }
@@ -165,7 +150,9 @@ absl::StatusOr<v1::JobDescription> ParseJob(absl::string_view text, JobFileForma
                                             const std::string& path) {
   auto job = ParseWithPositions(text, format, path);
   if (!job.ok()) {
-    return absl::Status(job.status().code(), absl::StrCat(path, ":", job.status().message()));
+    // It may quote the file.
+    const absl::Status error = StatusForPeople(job.status());
+    return absl::Status(error.code(), absl::StrCat(path, ":", error.message()));
   }
   return job;
 }

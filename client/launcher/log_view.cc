@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/text.h"
 #include "nlohmann/json.hpp"
 
 namespace muster {
@@ -40,14 +41,6 @@ char LevelLetter(LogLevel level) {
   return '?';
 }
 
-// No control characters: a line must not steer the terminal.
-std::string Printable(std::string text) {
-  for (char& c : text) {
-    if (static_cast<unsigned char>(c) < 0x20 || c == 0x7f) c = ' ';
-  }
-  return text;
-}
-
 std::string ValueText(const json& value) {
   return value.is_string() ? value.get<std::string>()
                            : value.dump(-1, ' ', false, json::error_handler_t::replace);
@@ -58,7 +51,7 @@ std::string ValueText(const json& value) {
 LogLine ReadLogLine(absl::string_view line) {
   const json object = json::parse(line.begin(), line.end(), nullptr, /*allow_exceptions=*/false);
   if (!object.is_object() || !object.contains("event")) {
-    return {LogLevel::kError, Printable(std::string(line))};
+    return {LogLevel::kError, TextForPeople(line, line.size())};
   }
   LogLine result;
   // spdlog's own names for the levels are those of Name(LogLevel).
@@ -81,7 +74,8 @@ LogLine ReadLogLine(absl::string_view line) {
     absl::StrAppend(&result.text, " (", rank >= 0 ? absl::StrCat("rank ", rank, ", ") : "",
                     "epoch ", epoch, ", step ", Get<int64_t>(object, "step", 0), ")");
   }
-  result.text = Printable(std::move(result.text));
+  // A line must not steer the terminal.
+  result.text = TextForPeople(result.text, result.text.size());
   return result;
 }
 

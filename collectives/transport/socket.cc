@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 
 namespace muster {
 namespace {
@@ -147,7 +148,8 @@ absl::StatusOr<std::vector<SocketAddress>> LookUpHost(absl::string_view name) {
 absl::StatusOr<SocketAddress> ParseAddress(absl::string_view text) {
   const auto malformed = [text] {
     return absl::InvalidArgumentError(
-        absl::StrCat("'", text, "' is no address; expected host:port or [IPv6]:port"));
+        absl::StrCat("'", TextForPeople(text, text.size()),
+                     "' is no address; expected host:port or [IPv6]:port"));
   };
   const size_t colon = text.rfind(':');
   if (colon == absl::string_view::npos || colon == 0) return malformed();
@@ -258,8 +260,8 @@ void DrainEventFd(int fd) {
 int PollTimeoutMs(absl::Time deadline) {
   const absl::Duration left = deadline - absl::Now();
   if (left <= absl::ZeroDuration()) return 0;
-  return static_cast<int>(
-      std::min<int64_t>(absl::ToInt64Milliseconds(left + absl::Microseconds(999)), 3600 * 1000));
+  return static_cast<int>(std::min<int64_t>(
+      absl::ToInt64Milliseconds(left + absl::Microseconds(999)), int64_t{3600} * 1000));
 }
 
 }  // namespace muster

@@ -13,7 +13,9 @@ namespace {
 
 std::string Quoted(absl::string_view value) {
   constexpr size_t kShown = 80;
-  return absl::StrCat("\"", absl::Utf8SafeCEscape(value.substr(0, kShown)),
+  // The cut may go through a character.
+  const std::string shown = absl::Utf8SafeCEscape(value.substr(0, kShown));
+  return absl::StrCat("\"", TextForPeople(shown, shown.size()),
                       value.size() > kShown ? "...\"" : "\"");
 }
 
@@ -82,52 +84,6 @@ absl::Status CheckName(absl::string_view path, absl::string_view value) {
   return FieldError(path,
                     "1 to 63 letters, digits, '.', '_' or '-', starting with a letter or digit",
                     Quoted(value));
-}
-
-namespace {
-
-// Bytes of the well-formed UTF-8 sequence at the start of `text`; 0 if there is none. Table 3-7 of
-// the Unicode Standard 15.0.
-size_t SequenceLength(absl::string_view text) {
-  const auto byte = [&](size_t i) { return static_cast<unsigned char>(text[i]); };
-  const auto continues = [&](size_t i, unsigned least, unsigned most) {
-    return i < text.size() && byte(i) >= least && byte(i) <= most;
-  };
-  const unsigned lead = byte(0);
-  if (lead < 0x80) return 1;
-  if (lead >= 0xC2 && lead <= 0xDF) return continues(1, 0x80, 0xBF) ? 2 : 0;
-  if (lead >= 0xE0 && lead <= 0xEF) {
-    const unsigned least = lead == 0xE0 ? 0xA0 : 0x80;
-    const unsigned most = lead == 0xED ? 0x9F : 0xBF;
-    return continues(1, least, most) && continues(2, 0x80, 0xBF) ? 3 : 0;
-  }
-  if (lead >= 0xF0 && lead <= 0xF4) {
-    const unsigned least = lead == 0xF0 ? 0x90 : 0x80;
-    const unsigned most = lead == 0xF4 ? 0x8F : 0xBF;
-    return continues(1, least, most) && continues(2, 0x80, 0xBF) && continues(3, 0x80, 0xBF) ? 4
-                                                                                             : 0;
-  }
-  return 0;
-}
-
-}  // namespace
-
-std::string TextForPeople(absl::string_view text, size_t most) {
-  std::string result;
-  while (!text.empty()) {
-    const size_t length = SequenceLength(text);
-    const size_t taken = length == 0 ? 1 : length;
-    if (result.size() + taken > most) break;
-    if (length == 0) {
-      result += '?';
-    } else if (length == 1 && absl::ascii_iscntrl(static_cast<unsigned char>(text.front()))) {
-      result += ' ';
-    } else {
-      result.append(text.data(), length);
-    }
-    text.remove_prefix(taken);
-  }
-  return result;
 }
 
 }  // namespace muster

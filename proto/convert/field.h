@@ -9,6 +9,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "base/text.h"
 
 namespace muster {
 
@@ -31,10 +32,6 @@ absl::Status CheckText(absl::string_view path, absl::string_view value, size_t m
                        bool required = false);
 // Letters, digits, '.', '_' and '-', the first a letter or digit; 1 to 63 bytes.
 absl::Status CheckName(absl::string_view path, absl::string_view value);
-
-// A text for people made fit for CheckText and for the wire: valid UTF-8, control characters
-// replaced by spaces, at most `most` bytes.
-std::string TextForPeople(absl::string_view text, size_t most);
 
 }  // namespace muster
 

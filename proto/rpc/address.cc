@@ -12,14 +12,15 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/text.h"
 
 namespace muster {
 namespace {
 
 absl::Status BadAddress(absl::string_view address, absl::string_view why) {
   return absl::InvalidArgumentError(absl::StrFormat(
-      "address \"%s\": %s; expected host:port, for example 127.0.0.1:7070 or [::1]:7070", address,
-      why));
+      "address \"%s\": %s; expected host:port, for example 127.0.0.1:7070 or [::1]:7070",
+      TextForPeople(address, address.size()), why));
 }
 
 bool IsHostCharacter(char c) {

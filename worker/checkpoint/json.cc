@@ -13,6 +13,9 @@ namespace {
 
 using Json = nlohmann::json;
 
+// Writing a value recurses, and no checkpoint nests deeper than five.
+constexpr int kMaxDepth = 32;
+
 absl::StatusOr<const Json*> Member(const Json& object, const std::string& key,
                                    absl::string_view what, absl::string_view expected) {
   if (!object.is_object()) {
@@ -38,7 +41,10 @@ absl::Status WrongType(const Json& value, const std::string& key, absl::string_v
 absl::StatusOr<Json> ParseJson(absl::string_view text, absl::string_view what) {
   std::vector<std::set<std::string>> keys;  // of the objects that are open
   std::string repeated;
-  const auto watch = [&](int /*depth*/, Json::parse_event_t event, Json& parsed) {
+  bool too_deep = false;
+  const auto watch = [&](int depth, Json::parse_event_t event, Json& parsed) {
+    // What is too deep is not kept.
+    too_deep = too_deep || depth > kMaxDepth;
     switch (event) {
       case Json::parse_event_t::object_start:
         keys.emplace_back();
@@ -56,10 +62,13 @@ absl::StatusOr<Json> ParseJson(absl::string_view text, absl::string_view what) {
       case Json::parse_event_t::value:
         break;
     }
-    return true;
+    return !too_deep;
   };
   try {
     Json value = Json::parse(text.begin(), text.end(), watch);
+    if (too_deep) {
+      return absl::DataLossError(absl::StrCat(what, ": JSON nested deeper than ", kMaxDepth));
+    }
     if (!repeated.empty()) {
       return absl::DataLossError(
           absl::StrCat(what, ": the JSON key \"", repeated, "\" is repeated in one object"));
@@ -79,20 +88,16 @@ absl::StatusOr<std::string> SerializeJson(const Json& value, absl::string_view w
   }
 }
 
-absl::StatusOr<int64_t> JsonInt64(const Json& object, const std::string& key,
+absl::StatusOr<int64_t> JsonCount(const Json& object, const std::string& key,
                                   absl::string_view what) {
-  constexpr absl::string_view kExpected = "a 64-bit integer";
+  constexpr absl::string_view kExpected = "an integer from 0 to 2^63-1";
   MUSTER_ASSIGN_OR_RETURN(const Json* value, Member(object, key, what, kExpected));
   // The library stores a number without sign as unsigned.
-  if (value->is_number_unsigned()) {
-    const uint64_t number = value->get<uint64_t>();
-    if (number <= static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
-      return static_cast<int64_t>(number);
-    }
-  } else if (value->is_number_integer()) {
-    return value->get<int64_t>();
+  if (!value->is_number_unsigned() ||
+      value->get<uint64_t>() > static_cast<uint64_t>(std::numeric_limits<int64_t>::max())) {
+    return WrongType(*value, key, what, kExpected);
   }
-  return WrongType(*value, key, what, kExpected);
+  return value->get<int64_t>();
 }
 
 absl::StatusOr<uint64_t> JsonUint64(const Json& object, const std::string& key,

@@ -12,8 +12,9 @@
 
 namespace muster {
 
-// DATA_LOSS for text that is not one JSON value, or an object with a repeated key. `what` names the
-// text in messages ("/runs/1/manifest.json").
+// DATA_LOSS for text that is not one JSON value, an object with a repeated key, or a value that
+// nests too deep to be worked with by recursion. `what` names the text in messages
+// ("/runs/1/manifest.json").
 absl::StatusOr<nlohmann::json> ParseJson(absl::string_view text, absl::string_view what);
 
 // INVALID_ARGUMENT for a string that is not UTF-8. `indent` -1: on one line. The keys of objects
@@ -22,7 +23,8 @@ absl::StatusOr<std::string> SerializeJson(const nlohmann::json& value, absl::str
                                           int indent = -1);
 
 // Members of an object; DATA_LOSS where it is missing, of another type or out of range.
-absl::StatusOr<int64_t> JsonInt64(const nlohmann::json& object, const std::string& key,
+// An integer that is not negative.
+absl::StatusOr<int64_t> JsonCount(const nlohmann::json& object, const std::string& key,
                                   absl::string_view what);
 absl::StatusOr<uint64_t> JsonUint64(const nlohmann::json& object, const std::string& key,
                                     absl::string_view what);

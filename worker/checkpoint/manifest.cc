@@ -9,6 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "worker/checkpoint/json.h"
 
 namespace muster {
@@ -71,7 +72,7 @@ absl::StatusOr<CheckpointFile> ParseFile(const Json& entry, const std::string& p
     }
   }
   if (!known) return absl::DataLossError(absl::StrCat(what, ": unknown kind \"", kind, "\""));
-  MUSTER_ASSIGN_OR_RETURN(file.bytes, JsonInt64(entry, "bytes", what));
+  MUSTER_ASSIGN_OR_RETURN(file.bytes, JsonCount(entry, "bytes", what));
   MUSTER_ASSIGN_OR_RETURN(file.sha256, JsonString(entry, "sha256", what));
   return file;
 }
@@ -106,7 +107,9 @@ absl::StatusOr<std::string> SerializeManifest(const Manifest& manifest) {
   return text + "\n";
 }
 
-absl::StatusOr<Manifest> ParseManifest(absl::string_view text, const std::string& path) {
+namespace {
+
+absl::StatusOr<Manifest> Parse(absl::string_view text, const std::string& path) {
   MUSTER_ASSIGN_OR_RETURN(Json root, ParseJson(text, path));
   MUSTER_ASSIGN_OR_RETURN(const std::string checksum, JsonString(root, "checksum", path));
   root.erase("checksum");
@@ -115,7 +118,7 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text, const std::string
     return absl::DataLossError(absl::StrCat(path, ": the manifest is corrupt: it states checksum ",
                                             checksum, ", its contents have ", computed));
   }
-  MUSTER_ASSIGN_OR_RETURN(const int64_t format, JsonInt64(root, "format", path));
+  MUSTER_ASSIGN_OR_RETURN(const int64_t format, JsonCount(root, "format", path));
   if (format != Manifest::kFormatVersion) {
     return absl::FailedPreconditionError(
         absl::StrCat(path, ": checkpoint format ", format, ", this program reads format ",
@@ -123,11 +126,11 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text, const std::string
   }
   Manifest manifest;
   TrainingProgress& progress = manifest.progress;
-  MUSTER_ASSIGN_OR_RETURN(progress.step, JsonInt64(root, "step", path));
+  MUSTER_ASSIGN_OR_RETURN(progress.step, JsonCount(root, "step", path));
   MUSTER_ASSIGN_OR_RETURN(progress.branch, JsonUint64(root, "branch", path));
   MUSTER_ASSIGN_OR_RETURN(progress.epoch, JsonUint64(root, "epoch", path));
-  MUSTER_ASSIGN_OR_RETURN(progress.update_count, JsonInt64(root, "update_count", path));
-  MUSTER_ASSIGN_OR_RETURN(progress.nonfinite_in_row, JsonInt64(root, "nonfinite_in_row", path));
+  MUSTER_ASSIGN_OR_RETURN(progress.update_count, JsonCount(root, "update_count", path));
+  MUSTER_ASSIGN_OR_RETURN(progress.nonfinite_in_row, JsonCount(root, "nonfinite_in_row", path));
   MUSTER_ASSIGN_OR_RETURN(progress.seed, JsonUint64(root, "seed", path));
   MUSTER_ASSIGN_OR_RETURN(progress.job, JsonString(root, "job", path));
   MUSTER_ASSIGN_OR_RETURN(progress.job_fingerprint,
@@ -147,6 +150,14 @@ absl::StatusOr<Manifest> ParseManifest(absl::string_view text, const std::string
     }
     manifest.files.push_back(std::move(file));
   }
+  return manifest;
+}
+
+}  // namespace
+
+absl::StatusOr<Manifest> ParseManifest(absl::string_view text, const std::string& path) {
+  absl::StatusOr<Manifest> manifest = Parse(text, path);
+  if (!manifest.ok()) return StatusForPeople(manifest.status());  // it may quote the file
   return manifest;
 }
 

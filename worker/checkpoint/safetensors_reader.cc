@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "worker/checkpoint/json.h"
 #include "worker/checkpoint/safetensors.h"
 
@@ -105,7 +106,8 @@ absl::StatusOr<SafetensorsReader> SafetensorsReader::Open(FileSystem& files,
   if (count < header.size()) {
     return absl::DataLossError(absl::StrCat(path, ": shrank while it was read"));
   }
-  MUSTER_RETURN_IF_ERROR(reader.ParseHeader(header, data_begin));
+  const absl::Status parsed = reader.ParseHeader(header, data_begin);
+  if (!parsed.ok()) return StatusForPeople(parsed);  // it may quote the file
   return reader;
 }
 
