@@ -147,6 +147,8 @@ std::vector<SourceFile> ReadTree() {
     for (const auto& entry :
          std::filesystem::recursive_directory_iterator(std::filesystem::path(".") / folder)) {
       const std::string extension = entry.path().extension().string();
+      // Fuzzers' inputs are bytes of any kind.
+      if (absl::StrContains(entry.path().string(), "fuzz/corpus/")) continue;
       if (entry.is_regular_file() && extension != ".pyc") read(entry.path());
     }
   }

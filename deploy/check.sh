@@ -1,0 +1,60 @@
+#!/usr/bin/env bash
+# check.sh CHECK [ARGUMENT...]: the checks that take too long for every change.
+#
+#   clang                       everything built by Clang, whose lock annotations are errors
+#   tidy [FILE...]              clang-tidy over all own sources, or those given
+#   asan, tsan                  the suite under a sanitizer, as far as it can run there
+#   fuzz [SECONDS [TARGET...]]  each fuzz target, or those given, for 60 seconds
+#
+# Installs what they need. Fails if a check finds something.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+usage() {
+  sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
+  exit 2
+}
+
+[ $# -gt 0 ] || usage
+check=$1
+shift
+case "$check" in clang | tidy | asan | tsan | fuzz) ;; *) usage ;; esac
+deploy/install_packages.sh deploy/packages/{build,run,test,check}.txt
+
+case "$check" in
+  clang)
+    deploy/build.sh clang
+    ;;
+  tidy)
+    # clang-tidy cannot read precompiled headers of another build.
+    cmake --preset clang -B build/tidy -DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON >&2
+    mapfile -t generated < <(ninja -C build/tidy -t targets all | sed -n 's/^\(muster.*\.pb\.h\):.*/\1/p')
+    ninja -C build/tidy "${generated[@]}" >&2
+    files=("$@")
+    if [ ${#files[@]} -eq 0 ]; then
+      # Only what is built here: the parts behind absent packages have no compile command.
+      mapfile -t files < <(comm -12 <(git ls-files '*.cc' | sort) \
+        <(sed -n "s|^  \"file\": \"$PWD/\(.*\)\",\{0,1\}$|\1|p" build/tidy/compile_commands.json | sort -u))
+    fi
+    printf '%s\0' "${files[@]}" |
+      xargs -0 -n 1 -P "$(nproc)" clang-tidy --quiet --warnings-as-errors='*' -p build/tidy
+    ;;
+  asan | tsan)
+    deploy/build.sh "$check"
+    ctest --preset "$check" "$@"
+    ;;
+  fuzz)
+    seconds=${1:-60}
+    shift || true
+    deploy/build.sh asan muster-fuzz
+    targets=("$@")
+    if [ ${#targets[@]} -eq 0 ]; then mapfile -t targets < <(ls tests/fuzz/corpus); fi
+    for target in "${targets[@]}"; do
+      # New inputs stay in the build folder; what breaks a target is worth a place in tests/fuzz/corpus.
+      mkdir -p "build/asan/corpus/$target"
+      build/asan/bin/muster-fuzz "--target=$target" -max_total_time="$seconds" -timeout=10 \
+        -artifact_prefix="build/asan/corpus/$target-" "build/asan/corpus/$target" \
+        "tests/fuzz/corpus/$target"
+    done
+    ;;
+esac
