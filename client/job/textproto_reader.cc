@@ -61,7 +61,8 @@ std::vector<FieldStart> ScanFields(absl::string_view text) {
   std::string name;               // of the field whose value comes next
   bool value_follows = false;     // after a colon or in a list an identifier is a value
   // Beyond these limits the parser stops as well, or the job is refused for its fields.
-  while (tokens.Next() && fields.size() < kMaxConfigNodes && open.size() <= 2 * kMaxConfigDepth) {
+  while (tokens.Next() && fields.size() < kMaxConfigNodes &&
+         open.size() <= size_t{2} * kMaxConfigDepth) {
     const Tokenizer::Token& token = tokens.current();
     const bool in_list = !open.empty() && open.back() == "[";
     if (token.type == Tokenizer::TYPE_IDENTIFIER && !value_follows && !in_list) {

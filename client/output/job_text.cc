@@ -130,7 +130,7 @@ std::string ProgressBar(const v1::Job& job, int columns) {
 }
 
 std::string ProgressLine(const v1::Job& job) {
-  const std::string head = absl::StrCat(job.description().name(), " ", StateAndReason(job));
+  std::string head = absl::StrCat(job.description().name(), " ", StateAndReason(job));
   if (!HasProgress(job)) return head;
   return absl::StrCat(head, ", ", absl::StrJoin(Facts(job), ", "));
 }

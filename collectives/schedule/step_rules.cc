@@ -60,7 +60,7 @@ std::string StepProblem(const ScheduleRequest& request, const Schedule& schedule
   }
   if (step.kind == StepKind::kReduce && step.sources.empty()) return "has no sources";
   for (const Slice& source : SlicesReadBy(step)) {
-    const std::string problem = SliceProblem(request, schedule, source);
+    std::string problem = SliceProblem(request, schedule, source);
     if (!problem.empty()) return problem;
   }
   if (step.completes_sum && step.kind != StepKind::kRecvReduce && step.kind != StepKind::kReduce) {

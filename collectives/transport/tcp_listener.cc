@@ -12,7 +12,8 @@ namespace muster {
 TcpListener::TcpListener() = default;
 TcpListener::~TcpListener() = default;
 
-absl::StatusOr<std::unique_ptr<TcpListener>> TcpListener::Create(TcpListenerOptions options) {
+absl::StatusOr<std::unique_ptr<TcpListener>> TcpListener::Create(
+    const TcpListenerOptions& options) {
   MUSTER_ASSIGN_OR_RETURN(const SocketAddress wanted, ResolveBindHost(options.bind, options.port));
   MUSTER_ASSIGN_OR_RETURN(UniqueFd fd, ListenOn(wanted));
   MUSTER_ASSIGN_OR_RETURN(SocketAddress bound, LocalAddress(fd.get()));

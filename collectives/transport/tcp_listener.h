@@ -45,7 +45,8 @@ class TcpListener {
  public:
   // UNAVAILABLE or PERMISSION_DENIED name address and port when it can't be bound;
   // INVALID_ARGUMENT an address that is none.
-  static absl::StatusOr<std::unique_ptr<TcpListener>> Create(TcpListenerOptions options = {});
+  static absl::StatusOr<std::unique_ptr<TcpListener>> Create(
+      const TcpListenerOptions& options = {});
 
   // Stops accepting and closes what is parked. Meshes already formed live on. Requires: no
   // TcpTransport::Connect in progress.
