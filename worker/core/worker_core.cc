@@ -23,6 +23,7 @@ Actions WorkerCore::Handle(const worker::Event& event, absl::Time now) {
   now_ = now;
   actions_.clear();
   std::visit([this](const auto& e) { On(e); }, event);
+  LeaveIfAlone();
   if (!left() && attached_ && MakeHeadline() != sent_headline_) SendStatusNow();
   return std::exchange(actions_, {});
 }
@@ -127,9 +128,6 @@ void WorkerCore::On(const worker::SessionDetached&) {
   attached_ = false;
   Emit(worker::CancelTimer{TimerId::kHeartbeat});
   Emit(worker::SetTimer{TimerId::kOrphan, now_ + orphan_timeout_});
-  if (drain_requested_ && std::holds_alternative<Idle>(role_)) {
-    Leave(worker::Exit{0, "drained; there was no coordinator to ask"});
-  }
 }
 
 void WorkerCore::On(const worker::TimerFired& event) {
@@ -153,6 +151,10 @@ void WorkerCore::On(const worker::TimerFired& event) {
 // Rule 5: without a coordinator a fleet trains on for this long, so that the coordinator can know
 // when it has certainly stopped.
 void WorkerCore::OnOrphanTimeout() {
+  // Nothing goes on here, so that to wait for a decision is only worth it for one that stays.
+  if (drain_requested_ && std::holds_alternative<Answering>(role_)) {
+    Leave(worker::Exit{0, "drained; no coordinator came back to decide about its view"});
+  }
   if (!std::holds_alternative<Active>(role_)) return;
   Note(true, "no coordinator for the orphan timeout; stopping with the state kept");
   const Epoch epoch = seen_epoch_ + 1;  // nothing of the view in force goes on
@@ -167,11 +169,23 @@ void WorkerCore::On(const worker::JobFailed& event) {
 
 void WorkerCore::On(const worker::DrainRequested&) {
   drain_requested_ = true;
-  if (std::holds_alternative<Idle>(role_) && !attached_) {
-    Leave(worker::Exit{0, "drained; there was no coordinator to ask"});
-    return;
+  if (!attached_ && std::holds_alternative<Answering>(role_)) {
+    Emit(worker::SetTimer{TimerId::kOrphan, now_ + orphan_timeout_});  // it may be over already
   }
   MaybeDrainCheckpoint();
+}
+
+// A worker that drains leaves with the coordinator's permission. Without a coordinator it leaves
+// as soon as no view counts on it: a member trains on until the orphan timeout makes it stop.
+void WorkerCore::LeaveIfAlone() {
+  if (!drain_requested_ || attached_ || left()) return;
+  if (const Orphaned* orphaned = std::get_if<Orphaned>(&role_)) {
+    if (!orphaned->quiesced) return;
+    Leave(worker::Exit{0, "drained; no coordinator came back, and the job stopped without one"});
+  } else if (std::holds_alternative<Idle>(role_) || std::holds_alternative<Learning>(role_) ||
+             std::holds_alternative<Failed>(role_)) {
+    Leave(worker::Exit{0, "drained; there was no coordinator to ask"});
+  }
 }
 
 void WorkerCore::Emit(worker::Action action) { actions_.push_back(std::move(action)); }

@@ -126,6 +126,7 @@ class WorkerCore {
   void On(const worker::DrainRequested& event);
   void On(const worker::TimerFired& event);
   void OnOrphanTimeout();
+  void LeaveIfAlone();
   void Emit(worker::Action action);
   void Note(bool warning, std::string text);
   Headline MakeHeadline() const;

@@ -12,6 +12,8 @@ CoreHost::CoreHost(const WorkerOptions& options)
 
 CorePort::Doors CoreHost::Dispatch(const worker::Event& event) {
   absl::MutexLock lock(&mutex_);
+  // A core that has left takes no more requests, and this one is for its successor as well.
+  if (std::holds_alternative<worker::DrainRequested>(event)) drain_requested_ = true;
   Doors doors;
   for (worker::Action& action : core_->Handle(event, absl::Now())) {
     if (const auto* contribute = std::get_if<worker::ContributeCommit>(&action)) {
@@ -70,7 +72,6 @@ void CoreHost::Stop() {
 
 void CoreHost::Replace(Incarnation incarnation) {
   absl::MutexLock lock(&mutex_);
-  const bool drain = core_->drain_requested();
   options_.self.incarnation = incarnation;
   options_.fleet_id = core_->fleet_id();
   options_.highest_epoch = core_->highest_epoch();
@@ -78,7 +79,7 @@ void CoreHost::Replace(Incarnation incarnation) {
   core_ = std::make_unique<WorkerCore>(options_);
   actions_.clear();
   timers_.clear();
-  if (drain) {
+  if (drain_requested_) {
     for (worker::Action& action : core_->Handle(worker::DrainRequested{}, absl::Now())) {
       actions_.push_back(std::move(action));
     }

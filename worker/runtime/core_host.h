@@ -29,7 +29,7 @@ class CoreHost : public CorePort {
   void Stop() ABSL_LOCKS_EXCLUDED(mutex_);
 
   // The core is replaced by one of a new incarnation, which knows what the old one knew of the
-  // fleet. What the old one still had to say is forgotten.
+  // fleet and whether to drain. What the old one still had to say is forgotten.
   void Replace(Incarnation incarnation) ABSL_LOCKS_EXCLUDED(mutex_);
 
   Hello MakeHello() const ABSL_LOCKS_EXCLUDED(mutex_);
@@ -41,6 +41,7 @@ class CoreHost : public CorePort {
   std::unique_ptr<WorkerCore> core_ ABSL_GUARDED_BY(mutex_);
   std::deque<worker::Action> actions_ ABSL_GUARDED_BY(mutex_);
   std::map<worker::TimerId, absl::Time> timers_ ABSL_GUARDED_BY(mutex_);
+  bool drain_requested_ ABSL_GUARDED_BY(mutex_) = false;
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
 };
 

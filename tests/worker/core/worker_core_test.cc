@@ -344,6 +344,47 @@ TEST_F(WorkerCoreTest, AnOrphanStopsWithACheckpointAndComesBack) {
   EXPECT_THAT(Feed(worker::Quiesced{2}), Contains(::testing::HasSubstr("answered 2")));
 }
 
+TEST_F(WorkerCoreTest, WithoutACoordinatorAMemberDrainsAtTheOrphanTimeout) {
+  Start();
+  Step(1, 1);
+  Feed(worker::SessionDetached{});
+  EXPECT_THAT(Feed(worker::DrainRequested{}), IsEmpty());
+  Step(2, 1);
+  EXPECT_THAT(Feed(worker::TimerFired{worker::TimerId::kOrphan}), Contains("quiesce 2"));
+  EXPECT_THAT(Feed(worker::Quiesced{2}), Contains(::testing::StartsWith("exit 0")));
+  EXPECT_TRUE(core_.left());
+}
+
+TEST_F(WorkerCoreTest, AnOrphanDrainsAtOnce) {
+  Start();
+  Feed(worker::SessionDetached{});
+  Feed(worker::TimerFired{worker::TimerId::kOrphan});
+  Feed(worker::Quiesced{2});
+  EXPECT_THAT(Feed(worker::DrainRequested{}), ElementsAre(::testing::StartsWith("exit 0")));
+}
+
+TEST_F(WorkerCoreTest, AnAnswerThatNobodyTakesDoesNotKeepAWorkerFromDraining) {
+  Start();
+  Tell(MakePropose(2));
+  Feed(worker::Quiesced{2});
+  Feed(worker::SessionDetached{});
+  Feed(worker::TimerFired{worker::TimerId::kOrphan});
+  EXPECT_EQ(core_.phase(), WorkerPhase::kQuiesced);
+  // A decision may be on its way: the worker waits as long as a member would.
+  const worker::Actions actions = core_.Handle(worker::DrainRequested{}, absl::UnixEpoch());
+  ASSERT_EQ(actions.size(), 1u);
+  EXPECT_EQ(std::get<worker::SetTimer>(actions[0]).id, worker::TimerId::kOrphan);
+  EXPECT_THAT(Feed(worker::TimerFired{worker::TimerId::kOrphan}),
+              ElementsAre(::testing::StartsWith("exit 0")));
+}
+
+TEST_F(WorkerCoreTest, AFailedJobOfALostCoordinatorDoesNotKeepAWorkerFromDraining) {
+  Start();
+  Feed(worker::SessionDetached{});
+  Feed(worker::DrainRequested{});
+  EXPECT_THAT(Feed(worker::JobFailed{"bad data"}), ElementsAre(::testing::StartsWith("exit 0")));
+}
+
 TEST_F(WorkerCoreTest, AFailureIsShown) {
   Start();
   EXPECT_THAT(Feed(worker::JobFailed{"bad data"}),
