@@ -25,7 +25,10 @@ namespace muster {
 // Limits of what is accepted from the wire.
 inline constexpr int kMaxNameBytes = 63;      // workers, jobs, devices
 inline constexpr int kMaxAddressBytes = 300;  // host:port, host identity
-inline constexpr int kMaxIdBytes = 128;       // job, fleet and request ids
+// An epoch, a term or a branch beyond this is nonsense: they rise by one at a time, and the next
+// one must exist.
+inline constexpr uint64_t kMaxEpoch = uint64_t{1} << 48;
+inline constexpr int kMaxIdBytes = 128;  // job, fleet and request ids
 inline constexpr int kMaxPathBytes = 4096;
 inline constexpr int kMaxTextBytes = 4096;  // reasons and failures, for people
 inline constexpr int kMaxMembers = 1024;    // of a view

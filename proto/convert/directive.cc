@@ -72,8 +72,8 @@ absl::Status CheckJobId(absl::string_view path, absl::string_view id) {
   return CheckText(path, id, kMaxIdBytes, /*required=*/true);
 }
 
-absl::Status CheckEpoch(absl::string_view path, Epoch epoch) {
-  return epoch == 0 ? MissingField(path) : absl::OkStatus();
+absl::Status RequireEpoch(absl::string_view path, Epoch epoch) {
+  return epoch == 0 ? MissingField(path) : CheckEpoch(path, epoch);
 }
 
 absl::StatusOr<Directive> Convert(const v1::Welcome& welcome) {
@@ -98,7 +98,7 @@ absl::StatusOr<Directive> Convert(const v1::Evicted& evicted) {
 
 absl::StatusOr<Directive> Convert(const v1::Propose& propose) {
   Propose result;
-  MUSTER_RETURN_IF_ERROR(CheckEpoch("propose.epoch", propose.epoch()));
+  MUSTER_RETURN_IF_ERROR(RequireEpoch("propose.epoch", propose.epoch()));
   MUSTER_RETURN_IF_ERROR(CheckJobId("propose.job_id", propose.job_id()));
   MUSTER_RETURN_IF_ERROR(
       CheckRange("propose.members.size", propose.members_size(), 1, kMaxMembers));
@@ -136,14 +136,14 @@ absl::StatusOr<Directive> Convert(const v1::Activate& activate) {
 }
 
 absl::StatusOr<Directive> Convert(const v1::Pause& pause) {
-  MUSTER_RETURN_IF_ERROR(CheckEpoch("pause.epoch", pause.epoch()));
+  MUSTER_RETURN_IF_ERROR(RequireEpoch("pause.epoch", pause.epoch()));
   return Pause{.epoch = pause.epoch()};
 }
 
 absl::StatusOr<Directive> Convert(const v1::Learn& learn) {
   Learn result;
   MUSTER_RETURN_IF_ERROR(CheckJobId("learn.job_id", learn.job_id()));
-  MUSTER_RETURN_IF_ERROR(CheckEpoch("learn.epoch", learn.epoch()));
+  MUSTER_RETURN_IF_ERROR(RequireEpoch("learn.epoch", learn.epoch()));
   if (!learn.has_source()) return MissingField("learn.source");
   MUSTER_ASSIGN_OR_RETURN(result.source, FromProto(learn.source(), "learn.source"));
   result.job = learn.job_id();
@@ -153,7 +153,7 @@ absl::StatusOr<Directive> Convert(const v1::Learn& learn) {
 
 absl::StatusOr<Directive> Convert(const v1::Seal& seal) {
   Seal result;
-  MUSTER_RETURN_IF_ERROR(CheckEpoch("seal.epoch", seal.epoch()));
+  MUSTER_RETURN_IF_ERROR(RequireEpoch("seal.epoch", seal.epoch()));
   MUSTER_ASSIGN_OR_RETURN(result.tag, TagOf(seal, "seal"));
   result.epoch = seal.epoch();
   return result;
@@ -230,7 +230,7 @@ v1::SessionResponse ToProto(Term term, const Directive& directive) {
 
 absl::StatusOr<DirectiveMessage> FromProto(const v1::SessionResponse& response) {
   DirectiveMessage message;
-  if (response.term() == 0) return MissingField("term");
+  MUSTER_RETURN_IF_ERROR(RequireEpoch("term", response.term()));
   message.term = response.term();
   MUSTER_ASSIGN_OR_RETURN(message.directive, ConvertDirective(response));
   if (response.has_job()) {

@@ -38,6 +38,11 @@ absl::Status CheckRange(absl::string_view path, int64_t value, int64_t least, in
   return FieldError(path, absl::StrFormat("%d to %d", least, most), absl::StrCat(value));
 }
 
+absl::Status CheckEpoch(absl::string_view path, uint64_t value) {
+  if (value <= kMaxEpoch) return absl::OkStatus();
+  return FieldError(path, absl::StrFormat("at most %d", kMaxEpoch), absl::StrCat(value));
+}
+
 absl::Status CheckFinite(absl::string_view path, double value) {
   if (std::isfinite(value)) return absl::OkStatus();
   return FieldError(path, "a finite number", absl::StrFormat("%g", value));

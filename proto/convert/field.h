@@ -20,6 +20,8 @@ absl::Status FieldError(absl::string_view path, absl::string_view must_be, absl:
 absl::Status MissingField(absl::string_view path);
 
 absl::Status CheckRange(absl::string_view path, int64_t value, int64_t least, int64_t most);
+// An epoch, a term or a branch: at most kMaxEpoch.
+absl::Status CheckEpoch(absl::string_view path, uint64_t value);
 absl::Status CheckFinite(absl::string_view path, double value);
 absl::Status CheckFiniteAtLeastZero(absl::string_view path, double value);
 absl::Status CheckFinitePositive(absl::string_view path, double value);

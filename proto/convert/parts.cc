@@ -115,6 +115,8 @@ v1::StateTag ToProto(const StateTag& tag) {
 
 absl::StatusOr<StateTag> FromProto(const v1::StateTag& tag, absl::string_view path) {
   MUSTER_RETURN_IF_ERROR(CheckRange(Field(path, "step"), tag.step(), 0, kMaxJobSteps));
+  MUSTER_RETURN_IF_ERROR(CheckEpoch(Field(path, "branch"), tag.branch()));
+  MUSTER_RETURN_IF_ERROR(CheckEpoch(Field(path, "epoch"), tag.epoch()));
   return StateTag{.branch = tag.branch(), .step = tag.step(), .epoch = tag.epoch()};
 }
 
@@ -133,6 +135,7 @@ v1::CommitRecord ToProto(const CommitRecord& record) {
 
 absl::StatusOr<CommitRecord> FromProto(const v1::CommitRecord& record, absl::string_view path) {
   MUSTER_RETURN_IF_ERROR(CheckRange(Field(path, "step"), record.step(), 1, kMaxJobSteps));
+  MUSTER_RETURN_IF_ERROR(CheckEpoch(Field(path, "epoch"), record.epoch()));
   MUSTER_RETURN_IF_ERROR(CheckRange(Field(path, "samples"), record.samples(), 0, INT64_MAX));
   MUSTER_RETURN_IF_ERROR(CheckRange(Field(path, "correct"), record.correct(), 0, record.samples()));
   // The loss and the norm of a step that is not finite may be anything.
@@ -192,6 +195,7 @@ v1::View ToProto(const View& view) {
 absl::StatusOr<View> FromProto(const v1::View& view, absl::string_view path) {
   View result;
   if (view.epoch() == 0) return MissingField(Field(path, "epoch"));
+  MUSTER_RETURN_IF_ERROR(CheckEpoch(Field(path, "epoch"), view.epoch()));
   MUSTER_RETURN_IF_ERROR(
       CheckText(Field(path, "job_id"), view.job_id(), kMaxIdBytes, /*required=*/true));
   MUSTER_RETURN_IF_ERROR(

@@ -50,6 +50,9 @@ absl::StatusOr<Hello> HelloFromProto(const v1::Hello& hello) {
   result.software_version = hello.software_version();
   MUSTER_RETURN_IF_ERROR(CheckText("hello.fleet_id", hello.fleet_id(), kMaxIdBytes));
   result.fleet_id = hello.fleet_id();
+  // The coordinator goes beyond what any worker has heard of: nonsense here would stick.
+  MUSTER_RETURN_IF_ERROR(CheckEpoch("hello.highest_epoch", hello.highest_epoch()));
+  MUSTER_RETURN_IF_ERROR(CheckEpoch("hello.highest_term", hello.highest_term()));
   result.highest_epoch = hello.highest_epoch();
   result.highest_term = hello.highest_term();
   return result;
@@ -87,6 +90,9 @@ absl::StatusOr<WorkerStatus> StatusFromProto(const v1::WorkerStatus& status) {
   MUSTER_ASSIGN_OR_RETURN(result.phase, FromProto(status.phase(), "status.phase"));
   MUSTER_RETURN_IF_ERROR(CheckText("status.job_id", status.job_id(), kMaxIdBytes));
   result.job = status.job_id();
+  MUSTER_RETURN_IF_ERROR(CheckEpoch("status.seen_epoch", status.seen_epoch()));
+  MUSTER_RETURN_IF_ERROR(CheckEpoch("status.answered_epoch", status.answered_epoch()));
+  MUSTER_RETURN_IF_ERROR(CheckEpoch("status.active_epoch", status.active_epoch()));
   result.seen_epoch = status.seen_epoch();
   result.answered_epoch = status.answered_epoch();
   result.active_epoch = status.active_epoch();
@@ -98,6 +104,7 @@ absl::StatusOr<WorkerStatus> StatusFromProto(const v1::WorkerStatus& status) {
   if (status.has_prepared()) {
     MUSTER_RETURN_IF_ERROR(
         CheckRange("status.prepared.step", status.prepared().step(), 1, kMaxJobSteps));
+    MUSTER_RETURN_IF_ERROR(CheckEpoch("status.prepared.epoch", status.prepared().epoch()));
     result.prepared =
         Prepared{.step = status.prepared().step(), .epoch = status.prepared().epoch()};
   }
@@ -139,6 +146,7 @@ v1::Suspicion SuspicionToProto(const Suspicion& suspicion) {
 absl::StatusOr<Suspicion> SuspicionFromProto(const v1::Suspicion& suspicion) {
   // Without a suspect, the link failed and neither end is to blame more than the other.
   MUSTER_RETURN_IF_ERROR(CheckText("suspicion.reason", suspicion.reason(), kMaxTextBytes));
+  MUSTER_RETURN_IF_ERROR(CheckEpoch("suspicion.epoch", suspicion.epoch()));
   return Suspicion{.epoch = suspicion.epoch(),
                    .suspect = Incarnation{suspicion.suspect()},
                    .reason = suspicion.reason()};

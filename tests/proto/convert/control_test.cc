@@ -137,6 +137,21 @@ INSTANTIATE_TEST_SUITE_P(
                    "status.phase: must be a known phase, got number 99"},
         BadRequest{"NegativeStep", [](auto& r) { Status(r)->mutable_applied()->set_step(-1); },
                    "status.applied.step: must be 0 to"},
+        BadRequest{"HelloOfAnEpochWithoutSuccessor",
+                   [](auto& r) {
+                     Self(r);
+                     r.mutable_hello()->set_highest_epoch(~uint64_t{0});
+                   },
+                   "hello.highest_epoch: must be at most 281474976710656"},
+        BadRequest{"EpochWithoutSuccessor",
+                   [](auto& r) { Status(r)->set_seen_epoch(~uint64_t{0}); },
+                   "status.seen_epoch: must be at most 281474976710656, got 18446744073709551615"},
+        BadRequest{"TagOfSuchABranch",
+                   [](auto& r) { Status(r)->mutable_applied()->set_branch(~uint64_t{0}); },
+                   "status.applied.branch: must be at most"},
+        BadRequest{"SuspicionOfSuchAnEpoch",
+                   [](auto& r) { r.mutable_suspicion()->set_epoch(kMaxEpoch + 1); },
+                   "suspicion.epoch: must be at most"},
         BadRequest{"PreparedZero", [](auto& r) { Status(r)->mutable_prepared(); },
                    "status.prepared.step: must be 1 to"},
         BadRequest{"MoreCorrectThanSamples",
@@ -170,6 +185,8 @@ TEST(BadDirective, IsRefusedByFieldName) {
   };
   EXPECT_THAT(refusal(ToProto(0, Pause{.epoch = 1})), StartsWith("term: is missing"));
   EXPECT_THAT(refusal(ToProto(1, Pause{})), StartsWith("pause.epoch: is missing"));
+  EXPECT_THAT(refusal(ToProto(1, Pause{.epoch = kMaxEpoch + 1})),
+              StartsWith("pause.epoch: must be at most"));
   v1::SessionResponse none;
   none.set_term(1);
   EXPECT_THAT(refusal(none), StartsWith("directive: is missing"));

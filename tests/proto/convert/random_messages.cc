@@ -12,6 +12,8 @@ using Random = std::mt19937_64;
 bool Coin(Random& random) { return random() % 2 == 0; }
 double Real(Random& random) { return std::uniform_real_distribution<double>(0, 1e6)(random); }
 int64_t Below(Random& random, int64_t bound) { return static_cast<int64_t>(random() % bound); }
+Epoch AnEpoch(Random& random) { return random() % kMaxEpoch; }
+
 Incarnation AnIncarnation(Random& random) { return Incarnation{random() | 1}; }
 
 std::string Text(Random& random, int most) {
@@ -24,13 +26,13 @@ std::string Text(Random& random, int most) {
 }
 
 StateTag Tag(Random& random) {
-  return {.branch = random(), .step = Below(random, kMaxJobSteps), .epoch = random()};
+  return {.branch = AnEpoch(random), .step = Below(random, kMaxJobSteps), .epoch = AnEpoch(random)};
 }
 
 CommitRecord Record(Random& random) {
   CommitRecord record;
   record.step = 1 + Below(random, kMaxJobSteps);
-  record.epoch = random();
+  record.epoch = AnEpoch(random);
   record.loss_sum = Real(random);
   record.samples = Below(random, 1'000'000);
   record.correct = Below(random, record.samples + 1);
@@ -52,7 +54,7 @@ Member AMember(Random& random, int64_t index) {
 
 View AView(Random& random) {
   View view;
-  view.epoch = random() | 1;
+  view.epoch = AnEpoch(random) | 1;
   view.job = absl::StrCat("job-", Below(random, 100));
   for (int64_t i = Below(random, 6); i >= 0; --i) view.members.push_back(AMember(random, i));
   view.resume = Tag(random);
@@ -83,13 +85,13 @@ WorkerStatus Status(Random& random) {
   status.sequence = random();
   status.phase = static_cast<WorkerPhase>(1 + Below(random, 9));
   status.job = Text(random, 20);
-  status.seen_epoch = random();
-  status.answered_epoch = random();
-  status.active_epoch = random();
+  status.seen_epoch = AnEpoch(random);
+  status.answered_epoch = AnEpoch(random);
+  status.active_epoch = AnEpoch(random);
   status.has_state = Coin(random);
   if (status.has_state) status.applied = Tag(random);
   if (status.has_state) status.stable = Tag(random);
-  if (Coin(random)) status.prepared = Prepared{1 + Below(random, 1'000), random()};
+  if (Coin(random)) status.prepared = Prepared{1 + Below(random, 1'000), AnEpoch(random)};
   if (Coin(random)) status.record = Record(random);
   if (Coin(random)) status.learned = Tag(random);
   status.caught_up = Coin(random);
@@ -113,12 +115,12 @@ WorkerMessage RandomWorkerMessage(Random& random) {
                    .protocol_version = static_cast<uint32_t>(random()),
                    .software_version = Text(random, 10),
                    .fleet_id = Text(random, 20),
-                   .highest_epoch = random(),
-                   .highest_term = random()};
+                   .highest_epoch = AnEpoch(random),
+                   .highest_term = AnEpoch(random)};
     case 1:
       return Status(random);
     default:
-      return Suspicion{.epoch = random(),
+      return Suspicion{.epoch = AnEpoch(random),
                        .suspect = Coin(random) ? AnIncarnation(random) : Incarnation{},
                        .reason = Text(random, 100)};
   }
@@ -136,7 +138,7 @@ Directive RandomDirective(Random& random) {
     case 1:
       return Evicted{.reason = Text(random, 100), .permanent = Coin(random)};
     case 2: {
-      Propose propose{.epoch = random() | 1, .job = "j" + Text(random, 20)};
+      Propose propose{.epoch = AnEpoch(random) | 1, .job = "j" + Text(random, 20)};
       for (int64_t i = Below(random, 6); i >= 0; --i) {
         propose.members.push_back(AnIncarnation(random));
       }
@@ -150,12 +152,13 @@ Directive RandomDirective(Random& random) {
       return activate;
     }
     case 4:
-      return Pause{.epoch = random() | 1};
+      return Pause{.epoch = AnEpoch(random) | 1};
     case 5:
-      return Learn{
-          .job = "j" + Text(random, 20), .epoch = random() | 1, .source = AMember(random, 3)};
+      return Learn{.job = "j" + Text(random, 20),
+                   .epoch = AnEpoch(random) | 1,
+                   .source = AMember(random, 3)};
     case 6:
-      return Seal{.epoch = random() | 1, .tag = Tag(random)};
+      return Seal{.epoch = AnEpoch(random) | 1, .tag = Tag(random)};
     case 7:
       return CommitCheckpoint{.tag = Tag(random)};
     case 8:
