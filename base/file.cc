@@ -143,7 +143,10 @@ absl::StatusOr<std::unique_ptr<WritableFile>> PosixFileSystem::OpenToAppend(
 }
 
 absl::StatusOr<std::unique_ptr<ReadableFile>> PosixFileSystem::Open(const std::string& path) {
-  const int descriptor = Retry([&] { return open(path.c_str(), O_RDONLY | O_CLOEXEC); });
+  // O_NONBLOCK: to open a pipe that nobody writes to would wait for ever. It changes nothing for
+  // files.
+  const int descriptor =
+      Retry([&] { return open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC); });
   if (descriptor < 0) return FileError("open", path, errno);
   struct stat info;
   if (fstat(descriptor, &info) != 0) {

@@ -1,5 +1,6 @@
 #include "base/file.h"
 
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -43,6 +44,13 @@ TEST_F(FileTest, ReadAtStopsAtTheEnd) {
   EXPECT_EQ((*file)->ReadAt(3, absl::MakeSpan(buffer)).value(), 7u);
   EXPECT_EQ(std::string(buffer, 7), "3456789");
   EXPECT_EQ((*file)->ReadAt(10, absl::MakeSpan(buffer)).value(), 0u);
+}
+
+TEST_F(FileTest, APipeIsRefusedWithoutWaitingForAWriter) {
+  ASSERT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);
+  const absl::Status status = files_.Open(Path("pipe")).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr("it is not a regular file"));
 }
 
 TEST_F(FileTest, ErrorsNameOperationPathAndReason) {
