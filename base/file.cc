@@ -257,8 +257,12 @@ absl::Status WriteFileDurably(FileSystem& files, const std::string& path,
 absl::Status ReplaceFileAtomically(FileSystem& files, const std::string& path,
                                    absl::string_view contents) {
   const std::string temporary = absl::StrCat(path, ".tmp");
-  MUSTER_RETURN_IF_ERROR(WriteFileDurably(files, temporary, contents));
-  MUSTER_RETURN_IF_ERROR(files.Rename(temporary, path));
+  absl::Status status = WriteFileDurably(files, temporary, contents);
+  if (status.ok()) status = files.Rename(temporary, path);
+  if (!status.ok()) {
+    files.RemoveAll(temporary).IgnoreError();  // the first error is the one to tell
+    return status;
+  }
   return files.SyncDirectory(ParentDirectory(path));
 }
 

@@ -97,7 +97,7 @@ absl::Status WriteFileDurably(FileSystem& files, const std::string& path,
                               absl::string_view contents);
 
 // Replaces `path` so that a reader, or a machine that crashed, sees either the old contents or the
-// new: writes `path`.tmp, syncs it, renames it, syncs the directory.
+// new: writes `path`.tmp, syncs it, renames it, syncs the directory. Leaves no `path`.tmp behind.
 absl::Status ReplaceFileAtomically(FileSystem& files, const std::string& path,
                                    absl::string_view contents);
 

@@ -103,6 +103,12 @@ TEST_F(FileTest, ReplaceLeavesOnlyTheNewContents) {
   EXPECT_THAT(files_.ListDirectory(directory_.path()).value(), ElementsAre("r"));
 }
 
+TEST_F(FileTest, AReplacementThatFailsLeavesNothingBehind) {
+  ASSERT_TRUE(files_.CreateDirectories(Path("r/below")).ok());
+  EXPECT_FALSE(ReplaceFileAtomically(files_, Path("r"), "new").ok());
+  EXPECT_THAT(files_.ListDirectory(directory_.path()).value(), ElementsAre("r"));
+}
+
 TEST_F(FileTest, AFullDiskIsResourceExhausted) {
   auto file = files_.OpenToAppend("/dev/full");
   if (!file.ok()) GTEST_SKIP() << file.status();
