@@ -150,6 +150,15 @@ bool IsSame(FileSystem& files, const std::string& path, const std::string& check
 
 }  // namespace
 
+absl::Status CheckRoot(FileSystem& files, const std::string& root, Incarnation incarnation) {
+  MUSTER_RETURN_IF_ERROR(CreateDirectoriesDurably(files, root));
+  // A name that CleanUp knows; no checkpoint is written before the first step.
+  const std::string probe = JoinPath(root, TemporaryName(0, incarnation));
+  const absl::Status written = WriteFileDurably(files, probe, "x");
+  const absl::Status removed = files.RemoveAll(probe);
+  return written.ok() ? removed : written;
+}
+
 CheckpointWriter::CheckpointWriter(FileSystem& files, CheckpointWriterOptions options)
     : files_(files), options_(std::move(options)) {
   MUSTER_CHECK(!options_.root.empty());

@@ -54,6 +54,10 @@ struct CommittedCheckpoint {
   std::vector<std::string> warnings;  // old checkpoints that could not be removed
 };
 
+// Creates `root` if it is missing and tries to write there, so that a job whose checkpoints cannot
+// be written fails before it trains. `incarnation` keeps workers that try at the same time apart.
+absl::Status CheckRoot(FileSystem& files, const std::string& root, Incarnation incarnation);
+
 class CheckpointWriter {
  public:
   // `files` must outlive the writer.

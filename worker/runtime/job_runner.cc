@@ -246,6 +246,14 @@ bool JobRunner::Prepare(const JobId& job, const std::shared_ptr<const JobSpec>& 
     absl::MutexLock lock(&mutex_);
     self = self_;
   }
+  const std::string& checkpoints = spec.checkpoints.directory;
+  if (!checkpoints.empty()) {
+    const absl::Status writable = CheckRoot(files_, checkpoints, self);
+    if (!writable.ok()) {
+      Fail(Annotate(writable, "checkpoints.directory"));
+      return false;
+    }
+  }
   absl::StatusOr<std::unique_ptr<JobContext>> context =
       JobContext::Create(job, spec, files_, device_);
   if (!context.ok()) {
@@ -264,7 +272,7 @@ bool JobRunner::Prepare(const JobId& job, const std::shared_ptr<const JobSpec>& 
                                                             .gauges = options_.gauges},
                                           files_, logger_);
   progress_ = Progress{};
-  if (!spec.checkpoints.directory.empty()) {
+  if (!checkpoints.empty()) {
     {
       CheckpointObserver& observer = *this;
       absl::MutexLock lock(&mutex_);

@@ -135,6 +135,19 @@ TEST_F(CheckpointTest, DiscardLeavesNothing) {
   EXPECT_EQ(writer.Commit(*prepared).status().code(), absl::StatusCode::kNotFound);
 }
 
+TEST_F(CheckpointTest, ARootIsCheckedBeforeItIsNeeded) {
+  const std::string root = JoinPath(directory_.path(), "a/b");
+  ASSERT_TRUE(CheckRoot(files_, root, Incarnation{1}).ok());
+  EXPECT_THAT(files_.ListDirectory(root).value(), ::testing::IsEmpty());
+  ASSERT_TRUE(CheckRoot(files_, root, Incarnation{1}).ok());
+
+  const std::string file = JoinPath(root, "file");
+  ASSERT_TRUE(WriteFileDurably(files_, file, "").ok());
+  const absl::Status status = CheckRoot(files_, file, Incarnation{1});
+  EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(status.message()), HasSubstr(file));
+}
+
 TEST_F(CheckpointTest, AnotherIncarnationsLeftoversAreRemoved) {
   const OwnedState state(layout_, 100), later(layout_, 200);
   CheckpointWriter dead = Writer();
