@@ -1,6 +1,7 @@
 #include "worker/runtime/job_runner.h"
 
 #include <algorithm>
+#include <new>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -24,7 +25,7 @@ JobRunner::JobRunner(const JobRunnerOptions& options, CorePort& core, TcpListene
 
 JobRunner::~JobRunner() {
   StopMesh(highest_epoch_ + 1, /*changing=*/false);
-  Add({.run = [this] { DropState(); }});
+  Add({.run = [this] { DropState(); }, .drops_job = true});
   {
     absl::MutexLock lock(&mutex_);
     stop_ = true;
@@ -164,10 +165,12 @@ void JobRunner::SetStable(const StateTag& stable) { source_.SetStable(stable); }
 
 void JobRunner::Drop(std::function<void()> then) {
   StopMesh(highest_epoch_ + 1, /*changing=*/false);
-  Add({.run = [this, then = std::move(then)] {
-    DropState();
-    then();
-  }});
+  Add({.run =
+           [this, then = std::move(then)] {
+             DropState();
+             then();
+           },
+       .drops_job = true});
 }
 
 // ---- the thread ------------------------------------------------------------------------------
@@ -191,7 +194,12 @@ void JobRunner::Run() {
       orders_.pop_front();
     }
     if (order.mesh_epoch.has_value() && *order.mesh_epoch < stopped_below()) continue;
-    order.run();
+    if (beyond_use_ && !order.drops_job) continue;
+    try {
+      order.run();
+    } catch (const std::bad_alloc&) {
+      OnOutOfMemory();
+    }
   }
 }
 
@@ -234,6 +242,21 @@ void JobRunner::ReportMeshFailure(Epoch epoch, const absl::Status& status,
 void JobRunner::Fail(const absl::Status& status) {
   logger_.Error("job_failed", "the job can't go on", {{"error", status.ToString()}});
   core_.Dispatch(worker::JobFailed{std::string(status.message())});
+}
+
+// How much memory a job takes is known only when it asks for it, here or in a library. That ends
+// the job and not the worker, which has room for smaller ones.
+void JobRunner::OnOutOfMemory() {
+  beyond_use_ = true;
+  std::string size;
+  if (context_ != nullptr) {
+    size = absl::StrCat(" of ", context_->layout().parameter_count(),
+                        " parameters and micro-batches of ", context_->plan().micro_batch_size,
+                        " samples");
+  }
+  Fail(absl::ResourceExhaustedError(
+      absl::StrCat("this worker's memory is too small for the job", size,
+                   ": use a smaller model or training.micro_batch, or a larger machine")));
 }
 
 bool JobRunner::Prepare(const JobId& job, const std::shared_ptr<const JobSpec>& described) {
@@ -397,6 +420,7 @@ void JobRunner::DropState() {
   meter_.reset();
   replica_.reset();
   context_.reset();
+  beyond_use_ = false;
 }
 
 // ---- observers -------------------------------------------------------------------------------

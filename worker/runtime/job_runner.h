@@ -92,6 +92,8 @@ class JobRunner : private CheckpointObserver, private LearningObserver {
     // Set for what needs the mesh of this epoch: skipped once a newer epoch is quiesced for.
     std::optional<Epoch> mesh_epoch;
     std::function<void()> run;
+    // Carried out even when the job is beyond use.
+    bool drops_job = false;
   };
 
   void Add(Order order) ABSL_LOCKS_EXCLUDED(mutex_);
@@ -108,6 +110,7 @@ class JobRunner : private CheckpointObserver, private LearningObserver {
   void OfferCheckpoint();
   absl::Status MakeFresh(const worker::StartFresh& order);
   void Fail(const absl::Status& status);
+  void OnOutOfMemory();
   void DoConnect(const View& view);
   void DoRunSteps(const View& view, Step first_step);
   void FinalWork(Epoch epoch, const StateTag& tag);
@@ -147,6 +150,7 @@ class JobRunner : private CheckpointObserver, private LearningObserver {
   std::unique_ptr<Learning> learning_;
   std::optional<View> view_;
   Progress progress_;
+  bool beyond_use_ = false;  // an order for this job was left half done
 
   absl::Mutex mutex_;
   std::deque<Order> orders_ ABSL_GUARDED_BY(mutex_);

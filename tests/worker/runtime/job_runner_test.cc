@@ -2,13 +2,17 @@
 #include "worker/runtime/job_runner.h"
 
 #include <memory>
+#include <new>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/synchronization/mutex.h"
+#include "absl/synchronization/notification.h"
 #include "gtest/gtest.h"
 #include "tests/base/temporary_directory.h"
 #include "tests/wait_until.h"
@@ -23,6 +27,7 @@ class FakeCore : public CorePort {
  public:
   Doors Dispatch(const worker::Event& event) override {
     absl::MutexLock lock(&mutex_);
+    if (std::exchange(exhausted_, false)) throw std::bad_alloc();
     if (const auto* quiesced = std::get_if<worker::Quiesced>(&event)) {
       quiesced_ = quiesced->epoch;
     } else if (const auto* failed = std::get_if<worker::JobFailed>(&event)) {
@@ -37,6 +42,15 @@ class FakeCore : public CorePort {
     };
     return mutex_.AwaitWithTimeout(absl::Condition(&there), kTestPatience) && failures_.empty();
   }
+  // The next report finds no memory.
+  void Exhaust() {
+    absl::MutexLock lock(&mutex_);
+    exhausted_ = true;
+  }
+  void Forgive() {
+    absl::MutexLock lock(&mutex_);
+    failures_.clear();
+  }
   std::vector<std::string> failures() {
     absl::MutexLock lock(&mutex_);
     return failures_;
@@ -44,6 +58,7 @@ class FakeCore : public CorePort {
 
  private:
   absl::Mutex mutex_;
+  bool exhausted_ ABSL_GUARDED_BY(mutex_) = false;
   Epoch quiesced_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<std::string> failures_ ABSL_GUARDED_BY(mutex_);
 };
@@ -84,6 +99,31 @@ TEST_F(JobRunnerTest, AJobWhoseDataIsMissingFails) {
   EXPECT_FALSE(core_.AwaitQuiesced(1));
   ASSERT_EQ(core_.failures().size(), 1u);
   EXPECT_NE(core_.failures().front().find(spec.data.train_images), std::string::npos);
+}
+
+TEST_F(JobRunnerTest, AJobWhoseCheckpointsCannotBeWrittenFailsBeforeItTrains) {
+  JobSpec spec = SmallJob(files_, directory_.path());
+  spec.checkpoints.directory = directory_.Path("file");
+  ASSERT_TRUE(WriteFileDurably(files_, spec.checkpoints.directory, "").ok());
+  runner_.Quiesce({1, "job", std::make_shared<const JobSpec>(spec)});
+  EXPECT_FALSE(core_.AwaitQuiesced(1));
+  ASSERT_EQ(core_.failures().size(), 1u);
+  EXPECT_TRUE(absl::StartsWith(core_.failures().front(), "checkpoints.directory: "));
+}
+
+TEST_F(JobRunnerTest, AJobThatDoesNotFitIntoMemoryFailsAndTheWorkerGoesOn) {
+  const auto spec = std::make_shared<const JobSpec>(SmallJob(files_, directory_.path()));
+  core_.Exhaust();
+  runner_.Quiesce({1, "large", spec});
+  runner_.Quiesce({2, "large", spec});  // nothing that the failure left half done is used
+  absl::Notification dropped;
+  runner_.Drop([&] { dropped.Notify(); });
+  ASSERT_TRUE(dropped.WaitForNotificationWithTimeout(kTestPatience));
+  ASSERT_EQ(core_.failures().size(), 1u);
+  EXPECT_TRUE(absl::StrContains(core_.failures().front(), "memory is too small for the job of"));
+  core_.Forgive();
+  runner_.Quiesce({3, "small", spec});
+  EXPECT_TRUE(core_.AwaitQuiesced(3)) << absl::StrJoin(core_.failures(), "; ");
 }
 
 }  // namespace
