@@ -396,7 +396,11 @@ void OfiMesh::ServeIdle() {
     const bool news = control_.Wait(tick);
     const uint64_t polls = polls_;
     const bool driven = std::exchange(polls_seen, polls) != polls;
-    if ((driven && !news) || !drive_mu_.TryLock()) {
+    if (driven && !news) {
+      tick = kSlowTick;
+      continue;
+    }
+    if (!drive_mu_.TryLock()) {
       // A driver is at work and sees all that happens.
       tick = kSlowTick;
       if (news) absl::SleepFor(kBusyTick);
