@@ -9,7 +9,7 @@
 namespace muster::schedule_internal {
 
 // Pairwise exchange: in round d every rank sends to the one d ahead (Thakur, Rabenseifner and Gropp
-// 2005, section 4.2). Each element crosses the wire once.
+// 2005, section 4). Each element crosses the wire once.
 Schedule DirectAllToAll(const ScheduleRequest& request);
 
 // Bruck et al. 1997: a block that must go d ranks ahead goes 2^k for each bit k of d, lowest first,

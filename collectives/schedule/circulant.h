@@ -3,8 +3,8 @@
 //
 // Halving-doubling (Rabenseifner 2004: an all-reduce is a reduce-scatter by recursive halving and
 // an all-gather by recursive doubling) on circulant graphs, which need no power of two and no fold
-// (Träff 2024, "Optimal, non-pipelined reduce-scatter and allreduce algorithms", algorithms 1
-// and 2). A rank holds partial sums of the s blocks from its own on, at first of all p. In a round
+// (Träff 2024, "Optimal, non-pipelined reduce-scatter and allreduce algorithms", arXiv 2410.14234).
+// A rank holds partial sums of the s blocks from its own on, at first of all p. In a round
 // it hands those from h = ceil(s / 2) on to the rank h ahead, whose own block is the first of them,
 // and keeps h. The all-gather runs the rounds backwards. Blocks handed over at once are neighbours:
 // one message, or two where the run wraps around the end of the vector.

@@ -1,5 +1,5 @@
 // All-reduce by recursive doubling: log2 p rounds, in each of which pairs exchange whole partial
-// sums and both add (Thakur, Rabenseifner and Gropp 2005, section 4.5). Pure function.
+// sums and both add (Thakur, Rabenseifner and Gropp 2005, section 4). Pure function.
 //
 // The fewest hops for a vector so short that sending it whole costs nothing. Where p is no power of
 // two, the first 2 (p - q) ranks, q being the largest power of two below p, fold in pairs before

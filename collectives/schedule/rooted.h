@@ -2,7 +2,7 @@
 //
 // Direct: every rank deals with the root itself. Binomial tree (binomial_tree.h): a rank deals for
 // its whole subtree, so the root has log2 p messages instead of p - 1 (Thakur, Rabenseifner and
-// Gropp 2005, sections 4.1 and 4.6). Chunks may be uneven and empty.
+// Gropp 2005, section 4). Chunks may be uneven and empty.
 #ifndef MUSTER_COLLECTIVES_SCHEDULE_ROOTED_H_
 #define MUSTER_COLLECTIVES_SCHEDULE_ROOTED_H_
 

@@ -107,8 +107,6 @@ enum class Algorithm : uint8_t {
   kWindow = 32,  // in memory that the ranks share (window_schedule.h); has no schedule of messages
 };
 
-inline constexpr Algorithm kLastAlgorithm = Algorithm::kScatterAllGather;
-
 // Combines contributions: all-reduce, reduce-scatter, reduce.
 bool Reduces(Collective collective);
 
