@@ -7,6 +7,8 @@
 
 #include <utility>
 
+#include "absl/synchronization/mutex.h"
+
 namespace muster {
 namespace {
 
@@ -24,7 +26,8 @@ sigset_t Signals() {
 
 }  // namespace
 
-void KeepFreedMemory() {
+void TuneProcess() {
+  absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 2147483647);
 }

@@ -1,5 +1,5 @@
-// What every daemon's main does alike: termination signals on a thread of their own, and an
-// allocator that keeps its memory.
+// What every daemon's main does alike: termination signals on a thread of their own, and settings
+// of libraries that cost speed otherwise.
 #ifndef MUSTER_BASE_DAEMON_H_
 #define MUSTER_BASE_DAEMON_H_
 
@@ -11,9 +11,10 @@
 
 namespace muster {
 
-// Keeps large blocks in the process instead of returning them to the system after each use: fresh
-// pages are slow to touch. Call first in main.
-void KeepFreedMemory();
+// Keeps large blocks in the process instead of returning them to the system after each use, since
+// fresh pages are slow to touch; and turns off the search for deadlocks at each lock, which
+// Debian's Abseil is built with. Call first in main.
+void TuneProcess();
 
 // Routes SIGTERM and SIGINT to a thread, so that nothing runs inside a signal handler. The first
 // calls `first`; the second ends the process at once with 128 + the signal's number. SIGPIPE is

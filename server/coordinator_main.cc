@@ -149,7 +149,7 @@ int Serve(const Flags& flags, Logger& logger, absl::Notification& signalled) {
 }
 
 int Main(int argc, char** argv) {
-  KeepFreedMemory();
+  TuneProcess();
   CLI::App app("Keeps a fleet of training workers in step.", "muster-coordinator");
   Flags flags;
   Declare(app, flags);

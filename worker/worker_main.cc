@@ -33,7 +33,7 @@ int Usage(const absl::Status& status) {
 }
 
 int Main(int argc, char** argv) {
-  KeepFreedMemory();
+  TuneProcess();
   CLI::App app("Joins a Muster fleet and trains what its coordinator says.", "muster-worker");
   DaemonOptions options;
   options.host = HostName();

@@ -20,6 +20,7 @@
 #include <CLI/CLI.hpp>
 #include <nlohmann/json.hpp>
 
+#include "base/daemon.h"
 #include "bench/allreduce/muster_ranks.h"
 #include "bench/allreduce/shm_bound.h"
 
@@ -115,14 +116,26 @@ std::vector<std::unique_ptr<Group>> StartGroups(const Settings& settings, int ra
                        const std::vector<std::string>& variants) {
     groups.push_back(std::make_unique<Group>(
         implementation, transport, variants,
-        std::vector<std::string>{self, "--serve", serve, "--ranks", n, "--channels",
-                                 std::to_string(settings.muster.channels), "--socket-buffer",
-                                 std::to_string(settings.muster.socket_buffer_bytes), "--segment",
-                                 std::to_string(settings.muster.segment_bytes), "--direct-limit",
-                                 std::to_string(settings.muster.direct_limit_bytes), "--spin-us",
-                                 std::to_string(settings.muster.spin_us), "--small-limit",
-                                 std::to_string(settings.muster.small_limit_bytes), "--provider",
-                                 settings.muster.provider, "--packet",
+        std::vector<std::string>{self,
+                                 "--serve",
+                                 serve,
+                                 "--ranks",
+                                 n,
+                                 "--channels",
+                                 std::to_string(settings.muster.channels),
+                                 "--socket-buffer",
+                                 std::to_string(settings.muster.socket_buffer_bytes),
+                                 "--segment",
+                                 std::to_string(settings.muster.segment_bytes),
+                                 "--direct-limit",
+                                 std::to_string(settings.muster.direct_limit_bytes),
+                                 "--spin-us",
+                                 std::to_string(settings.muster.spin_us),
+                                 "--small-limit",
+                                 std::to_string(settings.muster.small_limit_bytes),
+                                 "--provider",
+                                 settings.muster.provider,
+                                 "--packet",
                                  std::to_string(settings.muster.packet_bytes)}));
   };
   for (const std::string& transport : settings.transports) {
@@ -245,6 +258,7 @@ int Run(const Settings& settings) {
 }
 
 int Main(int argc, char** argv) {
+  TuneProcess();
   Settings settings;
   CLI::App app(
       "Measures all-reduce of f32 vectors, beside Open MPI and Gloo where they are installed.");

@@ -16,9 +16,9 @@ namespace muster {
 
 class AdaptiveSpin {
  public:
-  static constexpr absl::Duration kShortest = absl::Microseconds(4);
+  static constexpr absl::Duration kShortest = absl::Microseconds(20);
   static constexpr absl::Duration kNoWait = absl::Nanoseconds(1500);
-  static constexpr int kRetryAfter = 100;
+  static constexpr int kRetryAfter = 50;
 
   // Of `longest` zero it never spins.
   explicit AdaptiveSpin(absl::Duration longest) : longest_(longest), spin_(longest) {}

@@ -2,7 +2,10 @@
 #ifndef MUSTER_COLLECTIVES_ENGINE_CALL_H_
 #define MUSTER_COLLECTIVES_ENGINE_CALL_H_
 
+#include <cstdint>
+#include <memory>
 #include <optional>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "base/dtype.h"
@@ -11,8 +14,16 @@
 
 namespace muster {
 
+// Some of the ranks of a mesh, as a communicator of their own. A communicator of all has none.
+struct RankGroup {
+  uint64_t scope = 0;         // who counts its calls (fingerprint.h), the same on its ranks
+  std::vector<Rank> members;  // ranks of the mesh, in the group's order
+  Rank rank = 0;              // this one, within the group
+};
+
 struct Call {
-  ScheduleRequest request;  // its algorithm may be kAuto
+  ScheduleRequest request;  // its algorithm may be kAuto; its ranks are the group's
+  std::shared_ptr<const RankGroup> group;
   DType dtype = DType::kU8;
   std::optional<ReduceOp> op;
   const void* input = nullptr;

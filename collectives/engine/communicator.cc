@@ -1,10 +1,14 @@
 #include "collectives/engine/communicator.h"
 
+#include <algorithm>
+#include <array>
 #include <utility>
 
 #include "absl/memory/memory.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/random.h"
+#include "base/status_macros.h"
 #include "collectives/engine/communicator_impl.h"
 
 namespace muster {
@@ -28,7 +32,9 @@ std::optional<Rank> Work::culprit() const {
   return operation_ == nullptr ? std::nullopt : operation_->culprit;
 }
 
-Communicator::Communicator(std::shared_ptr<CommunicatorImpl> impl) : impl_(std::move(impl)) {}
+Communicator::Communicator(std::shared_ptr<CommunicatorImpl> impl,
+                           std::shared_ptr<const RankGroup> group)
+    : impl_(std::move(impl)), group_(std::move(group)) {}
 
 Communicator::~Communicator() { Close(); }
 
@@ -42,18 +48,36 @@ absl::StatusOr<std::unique_ptr<Communicator>> Communicator::Create(
     return absl::InvalidArgumentError(
         absl::StrCat("max_outstanding is ", options.max_outstanding, "; expected at least 1"));
   }
+  if (!options.hosts.empty() &&
+      options.hosts.size() != static_cast<size_t>(transport->world_size())) {
+    return absl::InvalidArgumentError(absl::StrCat("hosts has ", options.hosts.size(),
+                                                   " entries; expected none or one for each of ",
+                                                   transport->world_size(), " ranks"));
+  }
   return absl::WrapUnique(new Communicator(
-      std::make_shared<CommunicatorImpl>(std::move(transport), std::move(options))));
+      std::make_shared<CommunicatorImpl>(std::move(transport), std::move(options)), nullptr));
 }
 
-Rank Communicator::rank() const { return impl_->rank(); }
-int Communicator::world_size() const { return impl_->world_size(); }
+Rank Communicator::rank() const { return group_ == nullptr ? impl_->rank() : group_->rank; }
+int Communicator::world_size() const {
+  return group_ == nullptr ? impl_->world_size() : static_cast<int>(group_->members.size());
+}
 
 Work Communicator::Issue(Call call, const CollectiveOptions& options) {
   call.request.algorithm = options.algorithm;
   call.request.rank = rank();
   call.request.size = world_size();
   call.request.half_precision = call.op.has_value() && IsHalfPrecision(call.dtype);
+  if (options.algorithm == Algorithm::kHierarchical) {
+    call.request.hosts = impl_->options().hosts;
+    if (group_ != nullptr && !call.request.hosts.empty()) {
+      call.request.hosts.clear();
+      for (const Rank member : group_->members) {
+        call.request.hosts.push_back(impl_->options().hosts[member]);
+      }
+    }
+  }
+  call.group = group_;
   return Work(impl_, impl_->Issue(std::move(call), options));
 }
 
@@ -110,14 +134,146 @@ Work Communicator::Barrier(const CollectiveOptions& options) {
   return Issue(std::move(call), options);
 }
 
+Work Communicator::Reduce(const void* input, void* output, int64_t count, DType dtype, ReduceOp op,
+                          Rank root, const CollectiveOptions& options) {
+  Call call;
+  call.request.collective = Collective::kReduce;
+  call.request.count = count;
+  call.request.root = root;
+  call.dtype = dtype;
+  call.op = op;
+  call.input = input;
+  call.output = output;
+  return Issue(std::move(call), options);
+}
+
+Work Communicator::Gather(const void* input, void* output, absl::Span<const int64_t> counts,
+                          DType dtype, Rank root, const CollectiveOptions& options) {
+  Call call;
+  call.request.collective = Collective::kGather;
+  call.request.counts.assign(counts.begin(), counts.end());
+  call.request.root = root;
+  call.dtype = dtype;
+  call.input = input;
+  call.output = output;
+  return Issue(std::move(call), options);
+}
+
+Work Communicator::Scatter(const void* input, void* output, absl::Span<const int64_t> counts,
+                           DType dtype, Rank root, const CollectiveOptions& options) {
+  Call call;
+  call.request.collective = Collective::kScatter;
+  call.request.counts.assign(counts.begin(), counts.end());
+  call.request.root = root;
+  call.dtype = dtype;
+  call.input = input;
+  call.output = output;
+  return Issue(std::move(call), options);
+}
+
+Work Communicator::AllToAll(const void* input, void* output, int64_t count, DType dtype,
+                            const CollectiveOptions& options) {
+  Call call;
+  call.request.collective = Collective::kAllToAll;
+  call.request.count = count;
+  call.dtype = dtype;
+  call.input = input;
+  call.output = output;
+  return Issue(std::move(call), options);
+}
+
+Work Communicator::AllToAllV(const void* input, void* output, absl::Span<const int64_t> counts,
+                             DType dtype, const CollectiveOptions& options) {
+  Call call;
+  call.request.collective = Collective::kAllToAll;
+  call.request.counts.assign(counts.begin(), counts.end());
+  call.dtype = dtype;
+  call.input = input;
+  call.output = output;
+  return Issue(std::move(call), options);
+}
+
+Work Communicator::Send(const void* data, int64_t count, DType dtype, Rank to,
+                        const CollectiveOptions& options) {
+  Call call;
+  call.request.collective = Collective::kSendReceive;
+  call.request.count = count;
+  call.request.root = rank();
+  call.request.destination = to;
+  call.dtype = dtype;
+  call.input = data;
+  return Issue(std::move(call), options);
+}
+
+Work Communicator::Receive(void* data, int64_t count, DType dtype, Rank from,
+                           const CollectiveOptions& options) {
+  Call call;
+  call.request.collective = Collective::kSendReceive;
+  call.request.count = count;
+  call.request.root = from;
+  call.request.destination = rank();
+  call.dtype = dtype;
+  call.output = data;
+  return Issue(std::move(call), options);
+}
+
+Work Communicator::AllReduceMany(absl::Span<const Tensor> tensors, ReduceOp op,
+                                 const CollectiveOptions& options) {
+  // Works are done in order, and a failure is one of all: the last stands for the others.
+  Work last;
+  CollectiveOptions quiet = options;
+  quiet.caller_waits = true;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const Tensor& tensor = tensors[i];
+    const bool is_last = i + 1 == tensors.size();
+    last = AllReduce(tensor.input, tensor.output, tensor.count, tensor.dtype, op,
+                     is_last ? options : quiet);
+  }
+  return last;
+}
+
+absl::StatusOr<std::unique_ptr<Communicator>> Communicator::Split(
+    int32_t color, int32_t key, const CollectiveOptions& options) {
+  const std::array<int32_t, 2> mine = {color, key};
+  std::vector<int32_t> all(mine.size() * static_cast<size_t>(world_size()));
+  const std::vector<int64_t> counts(static_cast<size_t>(world_size()), mine.size());
+  CollectiveOptions waiting = options;
+  waiting.algorithm = Algorithm::kAuto;
+  waiting.caller_waits = true;
+  Work gather = AllGather(mine.data(), all.data(), counts, DType::kI32, waiting);
+  MUSTER_RETURN_IF_ERROR(Annotate(gather.Wait(), "split"));
+  if (color < 0) return std::unique_ptr<Communicator>();
+  std::vector<std::pair<int32_t, Rank>> chosen;  // key, rank here
+  for (Rank r = 0; r < world_size(); ++r) {
+    if (all[2 * static_cast<size_t>(r)] == color) {
+      chosen.emplace_back(all[2 * static_cast<size_t>(r) + 1], r);
+    }
+  }
+  std::sort(chosen.begin(), chosen.end());
+  auto group = std::make_shared<RankGroup>();
+  for (const auto& [its_key, r] : chosen) {
+    if (r == rank()) group->rank = static_cast<Rank>(group->members.size());
+    group->members.push_back(group_ == nullptr ? r : group_->members[r]);
+  }
+  // The same on all members, and on no other group: the call that made it, and the color.
+  const Fingerprint& made_by = gather.operation_->fingerprint;
+  const uint64_t hash =
+      StableHash(absl::StrCat("split ", made_by.scope, " ", made_by.sequence, " ", color));
+  group->scope = (hash & ~kPairScope) | 1;
+  return absl::WrapUnique(new Communicator(impl_, std::move(group)));
+}
+
 void Communicator::Abort(const absl::Status& reason, std::optional<Rank> culprit) {
   MUSTER_CHECK(!reason.ok()) << "an abort needs a reason";
   impl_->Shut(reason, culprit, /*goodbye=*/false);
 }
 
 void Communicator::Close() {
+  if (group_ != nullptr) return;
   impl_->Shut(absl::CancelledError("the communicator is closed"), std::nullopt, /*goodbye=*/true);
 }
+
+bool Communicator::MustRenewBuffers() const { return impl_->tainted(); }
 
 std::optional<MeshFailure> Communicator::failure() const { return impl_->failure(); }
 

@@ -5,13 +5,21 @@
 // fingerprint that each rank sends ahead of its data: all ranks get INVALID_ARGUMENT naming what
 // either side called, and no data of unlike calls is ever combined.
 //
-// Results. Sums are in canonical order (docs/design.md): bit-identical on all ranks and for the
-// ring and direct algorithms. f16 and bf16 are rounded once. kAverage scales once, after the sum.
+// Sends and receives involve two ranks alone. The n-th send from one rank to another meets the n-th
+// receive there; what two ranks have to do with each other (collectives of all, of a subgroup, or
+// sends of one to the other) they must issue in the same order. Like everything else they run in
+// the order of issue, at most two at a time: two ranks that send to each other make progress, as do
+// all that send to the next and receive from the one before.
+//
+// Results. Sums are in canonical order (docs/design.md) unless an algorithm is named that leaves it
+// (docs/algorithms.md): bit-identical on all ranks and for the ring, direct and star algorithms.
+// f16 and bf16 are rounded once. kAverage scales once, after the sum.
 //
 // Buffers belong to the operation from the call until its Work is done or Abort() has returned.
 // Input and output may be the same memory (in place), also as
 //   ReduceScatter: output == input + offset of this rank's part
 //   AllGather:     input == output + offset of this rank's part
+//   Scatter, Gather: the same, on the root
 // Any other overlap is INVALID_ARGUMENT. Counts are elements.
 //
 // Failure. The first failure is final for the communicator: all pending and later works fail with
@@ -31,6 +39,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
@@ -50,12 +59,18 @@ struct CommunicatorOptions {
   int64_t segment_bytes = 256 << 10;
   // kAuto takes the direct algorithm up to this many bytes, and the ring above.
   int64_t direct_limit_bytes = 64 << 10;
+  // Where ranks share memory: vectors up to this many bytes are reduced by every rank for itself,
+  // larger ones by the owners of their chunks. Equal on all ranks.
+  int64_t window_small_limit_bytes = 16 << 10;
   // The longest a waiting thread spins before it blocks, where spinning is found to pay
   // (adaptive_spin.h). Negative: 50 us where the ranks of this host are no more than its cores,
   // else 0.
   absl::Duration spin = absl::Microseconds(-1);
   // Timeout of operations that give none.
   absl::Duration default_timeout = absl::Seconds(30);
+  // The host of each rank, any numbers, equal on all ranks: for the hierarchical algorithm. Empty:
+  // unknown.
+  std::vector<int32_t> hosts;
   // Called once, from a thread of the communicator or a waiting one, when it has failed (not after
   // Close). Must not call back into the communicator.
   std::function<void(const MeshFailure&)> on_failure;
@@ -76,6 +91,7 @@ struct CollectiveOptions {
 class CommunicatorImpl;
 struct Call;
 struct Operation;
+struct RankGroup;
 
 // Handle of one operation. Cheap to copy; thread-safe. A default-constructed one is done and OK.
 class Work {
@@ -124,19 +140,63 @@ class Communicator {
   Work Broadcast(const void* input, void* output, int64_t count, DType dtype, Rank root,
                  const CollectiveOptions& options = {});
   Work Barrier(const CollectiveOptions& options = {});
+  // The root's output = reduction of all ranks' inputs; `output` is ignored elsewhere.
+  Work Reduce(const void* input, void* output, int64_t count, DType dtype, ReduceOp op, Rank root,
+              const CollectiveOptions& options = {});
+  // input: counts[rank] elements; the root's output: all ranks' inputs one after the other.
+  Work Gather(const void* input, void* output, absl::Span<const int64_t> counts, DType dtype,
+              Rank root, const CollectiveOptions& options = {});
+  // The root's input: a part for each rank, one after the other; output: counts[rank] elements.
+  Work Scatter(const void* input, void* output, absl::Span<const int64_t> counts, DType dtype,
+               Rank root, const CollectiveOptions& options = {});
+  // input: `count` elements for each rank; output: `count` elements of each rank. Not in place.
+  Work AllToAll(const void* input, void* output, int64_t count, DType dtype,
+                const CollectiveOptions& options = {});
+  // The same with blocks of any size: counts[a * world_size + b] elements go from a to b. All ranks
+  // give the whole matrix.
+  Work AllToAllV(const void* input, void* output, absl::Span<const int64_t> counts, DType dtype,
+                 const CollectiveOptions& options = {});
+  // Each meets the other on the other rank.
+  Work Send(const void* data, int64_t count, DType dtype, Rank to,
+            const CollectiveOptions& options = {});
+  Work Receive(void* data, int64_t count, DType dtype, Rank from,
+               const CollectiveOptions& options = {});
+
+  // Issues the all-reduce of each tensor, in order, and wakes who must drive them once. The work is
+  // done when all are. An empty list is done at once.
+  struct Tensor {
+    const void* input = nullptr;
+    void* output = nullptr;
+    int64_t count = 0;
+    DType dtype = DType::kF32;
+  };
+  Work AllReduceMany(absl::Span<const Tensor> tensors, ReduceOp op,
+                     const CollectiveOptions& options = {});
+
+  // A communicator of the ranks that give the same color, ordered by key, then by rank here; null
+  // for a negative color. All ranks call it, and wait. It shares transport, order and fate with
+  // this one: a failure of either is one of both, Close() of this one is one of both, and the ranks
+  // in its errors are those of the communicator first created.
+  absl::StatusOr<std::unique_ptr<Communicator>> Split(int32_t color, int32_t key,
+                                                      const CollectiveOptions& options = {});
 
   // Fails everything outstanding and later with `reason` (not OK), and tells the other ranks. From
   // any thread, in bounded time; when it returns nothing touches any buffer any more.
   void Abort(const absl::Status& reason, std::optional<Rank> culprit = std::nullopt);
-  // Says goodbye to the other ranks. Requires nothing; what is outstanding fails with CANCELLED.
+  // Says goodbye to the other ranks. Requires nothing; what is outstanding fails with CANCELLED. Of
+  // one that Split has made it does nothing.
   void Close();
   // The failure, once there is one.
   std::optional<MeshFailure> failure() const;
+  // After the end: a frozen rank may still write to outputs in registered memory
+  // (Transport::tainted).
+  bool MustRenewBuffers() const;
 
  private:
-  explicit Communicator(std::shared_ptr<CommunicatorImpl> impl);
+  Communicator(std::shared_ptr<CommunicatorImpl> impl, std::shared_ptr<const RankGroup> group);
   Work Issue(Call call, const CollectiveOptions& options);
   std::shared_ptr<CommunicatorImpl> impl_;
+  std::shared_ptr<const RankGroup> group_;  // null: all ranks
 };
 
 }  // namespace muster

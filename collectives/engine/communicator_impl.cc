@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "collectives/schedule/make_schedule.h"
 #include "collectives/transport/culprit.h"
+#include "collectives/transport/window.h"
 
 namespace muster {
 namespace {
@@ -27,10 +28,25 @@ absl::Duration SpinOf(const CommunicatorOptions& options, const Transport& trans
                                                                  : absl::ZeroDuration();
 }
 
-uint64_t HashCounts(const std::vector<int64_t>& counts) {
-  if (counts.empty()) return 0;
-  return StableHash(absl::string_view(reinterpret_cast<const char*>(counts.data()),
-                                      counts.size() * sizeof(int64_t)));
+template <typename Integer>
+absl::string_view BytesOf(const std::vector<Integer>& values) {
+  return absl::string_view(reinterpret_cast<const char*>(values.data()),
+                           values.size() * sizeof(Integer));
+}
+
+uint64_t HashParts(const ScheduleRequest& request) {
+  uint64_t hash = request.counts.empty() ? 0 : StableHash(BytesOf(request.counts));
+  if (!request.hosts.empty()) hash = hash * 31 + StableHash(BytesOf(request.hosts));
+  return hash;
+}
+
+uint64_t ScopeOf(const Call& call, absl::Span<const Rank> members) {
+  const ScheduleRequest& request = call.request;
+  if (request.collective != Collective::kSendReceive) {
+    return call.group == nullptr ? 0 : call.group->scope;
+  }
+  if (members.empty()) return ScopeOfPair(request.root, request.destination);
+  return ScopeOfPair(members[request.root], members[request.destination]);
 }
 
 }  // namespace
@@ -57,29 +73,61 @@ absl::Status CommunicatorImpl::Prepare(Call& call, Operation& operation) {
   ScheduleRequest& request = call.request;
   int64_t total = request.count;
   for (int64_t count : request.counts) total += count;
+  Window* const window = transport_->window();
+  if (request.algorithm == Algorithm::kWindow || request.algorithm == Algorithm::kAuto) {
+    const bool possible =
+        window != nullptr && call.group == nullptr && WindowSchedule::Supports(request.collective);
+    if (possible) {
+      request.algorithm = Algorithm::kWindow;
+    } else if (request.algorithm == Algorithm::kWindow) {
+      return absl::InvalidArgumentError(
+          absl::StrCat("the window algorithm needs ranks that share memory (transport shm) and a "
+                       "collective that "
+                       "has it; this is ",
+                       Name(request.collective), " over ", std::string(transport_->name())));
+    }
+  }
   if (request.algorithm == Algorithm::kAuto) {
     request.algorithm = ChooseAlgorithm(request.collective, request.half_precision,
                                         total * static_cast<int64_t>(SizeOf(call.dtype)),
                                         request.size, options_.direct_limit_bytes);
   }
-  PlanKey key = {request.collective, request.algorithm, call.dtype,    request.in_place,
-                 request.root,       request.count,     request.counts};
+  absl::Span<const Rank> members;
+  if (call.group != nullptr) members = call.group->members;
+  PlanKey key = {request.collective,
+                 request.algorithm,
+                 call.dtype,
+                 request.in_place,
+                 request.root,
+                 request.destination,
+                 call.group == nullptr ? 0 : call.group->scope,
+                 request.count,
+                 request.counts};
   auto it = plans_.find(key);
   if (it == plans_.end()) {
-    MUSTER_ASSIGN_OR_RETURN(auto plan, MakePlan(request, call.dtype, options_.segment_bytes));
+    AnyPlan plan;
+    if (request.algorithm == Algorithm::kWindow) {
+      plan.in_window = MakeWindowPlan(request, call.dtype, window->stage_bytes(),
+                                      options_.segment_bytes, options_.window_small_limit_bytes);
+    } else {
+      MUSTER_ASSIGN_OR_RETURN(plan.by_messages,
+                              MakePlan(request, members, call.dtype, options_.segment_bytes));
+    }
     if (plans_.size() >= kMaxPlans) plans_.clear();
     it = plans_.emplace(std::move(key), std::move(plan)).first;
   }
-  operation.plan = it->second;
+  operation.plan = it->second.by_messages;
+  operation.window_plan = it->second.in_window;
   Fingerprint& fingerprint = operation.fingerprint;
-  fingerprint.sequence = last_sequence_ + 1;
+  fingerprint.scope = ScopeOf(call, members);
+  fingerprint.sequence = last_sequences_[fingerprint.scope] + 1;
   fingerprint.collective = static_cast<uint8_t>(request.collective);
   fingerprint.algorithm = static_cast<uint8_t>(request.algorithm);
   fingerprint.dtype = static_cast<uint8_t>(call.dtype);
   fingerprint.op = call.op.has_value() ? static_cast<uint8_t>(*call.op) : 0;
   fingerprint.root = request.root;
   fingerprint.count = total;
-  fingerprint.counts_hash = HashCounts(request.counts);
+  fingerprint.counts_hash = HashParts(request);
   fingerprint.segment_bytes = options_.segment_bytes;
   operation.op = call.op.value_or(ReduceOp::kSum);
   operation.input = static_cast<const std::byte*>(call.input);
@@ -112,7 +160,7 @@ std::shared_ptr<Operation> CommunicatorImpl::Issue(Call call, const CollectiveOp
     }
     outstanding_.push_back(operation);  // Also so that a failure reaches it.
     if (status.ok()) {
-      last_sequence_ = operation->fingerprint.sequence;
+      last_sequences_[operation->fingerprint.scope] = operation->fingerprint.sequence;
       queued_.push_back(operation);
       has_queued_ = true;
       // A driver busy with more than one operation comes for this one by itself.

@@ -32,6 +32,7 @@ class CommunicatorImpl {
 
   Rank rank() const { return transport_->rank(); }
   int world_size() const { return transport_->world_size(); }
+  const CommunicatorOptions& options() const { return options_; }
 
   std::shared_ptr<Operation> Issue(Call call, const CollectiveOptions& options)
       ABSL_LOCKS_EXCLUDED(mu_);
@@ -40,6 +41,7 @@ class CommunicatorImpl {
   void Shut(const absl::Status& reason, std::optional<Rank> culprit, bool goodbye)
       ABSL_LOCKS_EXCLUDED(mu_);
   std::optional<MeshFailure> failure() const ABSL_LOCKS_EXCLUDED(mu_);
+  bool tainted() const { return transport_->tainted(); }
 
  private:
   // What a plan depends on, besides what is the same for the whole communicator.
@@ -49,14 +51,22 @@ class CommunicatorImpl {
     DType dtype;
     bool in_place;
     Rank root;
+    Rank destination;
+    uint64_t group;
     int64_t count;
     std::vector<int64_t> counts;
     bool operator==(const PlanKey&) const = default;
     template <typename H>
     friend H AbslHashValue(H h, const PlanKey& key) {
       return H::combine(std::move(h), key.collective, key.algorithm, key.dtype, key.in_place,
-                        key.root, key.count, key.counts);
+                        key.root, key.destination, key.group, key.count, key.counts);
     }
+  };
+
+  // One of the two.
+  struct AnyPlan {
+    std::shared_ptr<const Plan> by_messages;
+    std::shared_ptr<const WindowPlan> in_window;
   };
 
   // Checks the call, resolves its algorithm and fills in fingerprint and plan.
@@ -81,10 +91,10 @@ class CommunicatorImpl {
   bool driven_ ABSL_GUARDED_BY(mu_) = false;  // the driver role is taken
   int waiting_ ABSL_GUARDED_BY(mu_) = 0;      // threads in Wait() that do not drive
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
-  uint64_t last_sequence_ ABSL_GUARDED_BY(mu_) = 0;
-  std::deque<std::shared_ptr<Operation>> queued_ ABSL_GUARDED_BY(mu_);       // not started
+  absl::flat_hash_map<uint64_t, uint64_t> last_sequences_ ABSL_GUARDED_BY(mu_);  // by scope
+  std::deque<std::shared_ptr<Operation>> queued_ ABSL_GUARDED_BY(mu_);           // not started
   std::deque<std::shared_ptr<Operation>> outstanding_ ABSL_GUARDED_BY(mu_);  // not done, in order
-  absl::flat_hash_map<PlanKey, std::shared_ptr<const Plan>> plans_ ABSL_GUARDED_BY(mu_);
+  absl::flat_hash_map<PlanKey, AnyPlan> plans_ ABSL_GUARDED_BY(mu_);
   std::optional<MeshFailure> failure_ ABSL_GUARDED_BY(mu_);
 
   // Hints for the driver, so that it need not lock to find nothing.

@@ -13,11 +13,16 @@ namespace muster {
 namespace {
 
 // Tags and tokens of fingerprints. Operations' tags leave the top bit clear, their slots stay below
-// this one.
-constexpr uint64_t kFingerprintTag = uint64_t{1} << 63;
+// these.
+constexpr uint64_t kFingerprintTag = Execution::kFingerprintTag;
 constexpr int kFingerprintSlot = (1 << Execution::kSlotBits) - 1;
 constexpr uint64_t kFingerprintToken = static_cast<uint64_t>(kFingerprintSlot)
                                        << (64 - Execution::kSlotBits);
+constexpr int kWindowSlot = kFingerprintSlot - 1;
+constexpr uint64_t kWindowToken = static_cast<uint64_t>(kWindowSlot) << (64 - Execution::kSlotBits);
+
+// Calls of a scope that are remembered, to say what a peer's odd call stands against.
+constexpr size_t kHistory = 64;
 
 }  // namespace
 
@@ -54,10 +59,17 @@ Execution* Engine::Find(int slot) {
 absl::Status Engine::Start(std::shared_ptr<Operation> operation) {
   MUSTER_CHECK(HasRoom());
   const Fingerprint& ours = operation->fingerprint;
-  MUSTER_CHECK_EQ(ours.sequence, last_sequence_ + 1);
-  last_sequence_ = ours.sequence;
-  history_[ours.sequence % history_.size()] = ours;
-  const int slot = static_cast<int>(ours.sequence % 2);  // The only other active one has the other.
+  Scope& scope = scopes_[ours.scope];
+  if (scope.history.empty()) scope.history.resize((ours.scope & kPairScope) != 0 ? 1 : kHistory);
+  MUSTER_CHECK_EQ(ours.sequence, scope.last_sequence + 1);
+  scope.last_sequence = ours.sequence;
+  scope.history[ours.sequence % scope.history.size()] = ours;
+  if (operation->window_plan != nullptr) {
+    in_window_.emplace(std::move(operation), *transport_.window(), transport_.rank(),
+                       window_operations_++, kWindowToken);
+    return AdvanceWindow(/*met=*/false);
+  }
+  const int slot = static_cast<int>(executions_++ % 2);  // The only other active one has the other.
   active_.push_back(
       std::make_unique<Execution>(std::move(operation), slot, transport_, scratch_pool_));
   OpenSends();
@@ -65,11 +77,12 @@ absl::Status Engine::Start(std::shared_ptr<Operation> operation) {
     Peer& peer = peers_[r];
     if (!peer.ahead.has_value()) continue;
     const Fingerprint theirs = *peer.ahead;
-    if (theirs.sequence <= last_sequence_) {
+    const uint64_t number = peer.last_number;
+    if (!IsAhead(theirs)) {
       peer.ahead.reset();
       PostFingerprintReceive(r);
     }
-    MUSTER_RETURN_IF_ERROR(Compare(r, theirs));
+    MUSTER_RETURN_IF_ERROR(Compare(r, theirs, number));
   }
   return absl::OkStatus();
 }
@@ -79,18 +92,9 @@ void Engine::OpenSends() {
     for (Rank r = 0; r < transport_.world_size(); ++r) {
       if (r == transport_.rank() || active_[i]->SendsOpen(r)) continue;
       if (i > 0 && !active_[i - 1]->SendsPosted(r)) continue;
-      uint64_t tag = kFingerprintTag | peers_[r].next_send;
-      active_[i]->OpenSends(r, &tag);
-      peers_[r].next_send = tag & ~kFingerprintTag;
+      active_[i]->OpenSends(r, &peers_[r].next_send);
     }
   }
-}
-
-absl::Status Engine::Mismatch(const Fingerprint& ours, Rank peer, const Fingerprint& theirs) const {
-  return absl::InvalidArgumentError(
-      absl::StrCat("calls do not match: rank ", transport_.rank(), " called ", Describe(ours),
-                   ", but rank ", peer, " called ", Describe(theirs),
-                   "; all ranks must issue the same collectives in the same order"));
 }
 
 absl::Status Engine::Skipped(const Fingerprint& ours, Rank peer, const Fingerprint& theirs) const {
@@ -100,44 +104,86 @@ absl::Status Engine::Skipped(const Fingerprint& ours, Rank peer, const Fingerpri
       "; all ranks must issue the same collectives in the same order"));
 }
 
-absl::Status Engine::Compare(Rank peer, const Fingerprint& theirs) {
+bool Engine::IsAhead(const Fingerprint& theirs) const {
+  const auto scope = scopes_.find(theirs.scope);
+  return scope == scopes_.end() || theirs.sequence > scope->second.last_sequence;
+}
+
+const Fingerprint* Engine::OurCall(const Fingerprint& theirs) const {
+  const auto scope = scopes_.find(theirs.scope);
+  if (scope == scopes_.end()) return nullptr;
+  const std::vector<Fingerprint>& history = scope->second.history;
+  return &history[theirs.sequence % history.size()];
+}
+
+absl::Status Engine::Compare(Rank peer, const Fingerprint& theirs, uint64_t number) {
   for (const auto& execution : active_) {
+    if (!execution->MustHear(peer) || execution->HasHeard(peer)) continue;
     const Fingerprint& ours = execution->operation().fingerprint;
-    if (theirs.sequence == ours.sequence) {
-      if (!(theirs == ours)) return Mismatch(ours, peer, theirs);
-      MUSTER_CHECK(execution->MustHear(peer))
-          << "equal calls with different schedules: " << Describe(ours) << " from rank " << peer;
-      execution->Heard(peer);
+    if (theirs == ours) {
+      execution->Heard(peer, number);
       return absl::OkStatus();
     }
-    // The peer's fingerprints come in order: it will send none for this one any more.
-    if (theirs.sequence > ours.sequence && execution->MustHear(peer) &&
-        !execution->HasHeard(peer)) {
-      return Skipped(ours, peer, theirs);
+    // The peer's fingerprints come in order: it will send none for this call before this one.
+    if (theirs.scope != ours.scope || theirs.sequence == ours.sequence) {
+      return MismatchedCalls(ours, transport_.rank(), theirs, peer);
     }
+    if (theirs.sequence > ours.sequence) return Skipped(ours, peer, theirs);
+    break;
   }
-  if (theirs.sequence > last_sequence_) return absl::OkStatus();  // Kept for later.
-  const Fingerprint& ours = history_[theirs.sequence % history_.size()];
-  return Mismatch(ours, peer, theirs);  // This rank's call was done without hearing the peer.
+  if (IsAhead(theirs)) return absl::OkStatus();  // Kept for later.
+  // This rank's call needed no word of the peer.
+  return MismatchedCalls(*OurCall(theirs), transport_.rank(), theirs, peer);
 }
 
 absl::Status Engine::FingerprintCame(Rank peer) {
-  const Fingerprint theirs = DecodeFingerprint(peers_[peer].incoming);
-  if (theirs.sequence > last_sequence_) {
-    peers_[peer].ahead = theirs;
+  Peer& state = peers_[peer];
+  const Fingerprint theirs = DecodeFingerprint(state.incoming);
+  const uint64_t number = state.next_receive - 1;
+  state.last_number = number;
+  if (IsAhead(theirs)) {
+    state.ahead = theirs;
   } else {
     PostFingerprintReceive(peer);
   }
-  return Compare(peer, theirs);
+  return Compare(peer, theirs, number);
 }
 
-absl::Status Engine::CheckDeadline() const {
-  if (active_.empty() || absl::Now() < active_.front()->operation().deadline) {
-    return absl::OkStatus();
+Operation& Engine::FrontOperation() {
+  return active_.empty() ? in_window_->operation() : active_.front()->operation();
+}
+
+absl::Status Engine::AdvanceWindow(bool met) {
+  absl::Status status;
+  if (met) {
+    status = in_window_->Met();
+  } else if (in_window_.has_value() && !in_window_->begun() && active_.empty()) {
+    status = in_window_->Begin();
   }
-  const std::vector<Rank> late = active_.front()->WaitsFor();
+  if (!absl::IsUnavailable(status)) return status;
+  // The rank that left may have sent a better reason.
+  MUSTER_RETURN_IF_ERROR(transport_.Poll(absl::InfinitePast(), absl::ZeroDuration(), &completed_));
+  return status;
+}
+
+absl::Status Engine::CheckMissing() const {
+  if (!active_.empty() || !in_window_.has_value() || in_window_->done()) return absl::OkStatus();
+  const auto is_ahead = [](const Peer& peer) { return peer.ahead.has_value(); };
+  if (std::none_of(peers_.begin(), peers_.end(), is_ahead)) return absl::OkStatus();
+  for (Rank r : in_window_->WaitsFor()) {
+    const Peer& peer = peers_[r];
+    if (!is_ahead(peer)) continue;
+    return MismatchedCalls(in_window_->operation().fingerprint, transport_.rank(), *peer.ahead, r);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Engine::CheckDeadline() {
+  if (active() == 0 || absl::Now() < FrontOperation().deadline) return absl::OkStatus();
+  const std::vector<Rank> late =
+      active_.empty() ? in_window_->WaitsFor() : active_.front()->WaitsFor();
   const absl::Status status = absl::DeadlineExceededError(
-      absl::StrCat(active_.front()->operation().Describe(), " on rank ", transport_.rank(),
+      absl::StrCat(FrontOperation().Describe(), " on rank ", transport_.rank(),
                    late.empty() ? " was not driven in time" : " still waits for rank ",
                    absl::StrJoin(late, ", ")));
   return late.empty() ? status : WithCulprit(status, late.front());
@@ -147,11 +193,12 @@ absl::Status Engine::Progress(absl::Time deadline, bool awaited,
                               std::vector<std::shared_ptr<Operation>>* finished) {
   bool ran = false;
   for (const auto& execution : active_) ran = ran || execution->RunLocal();
-  if (!active_.empty()) deadline = std::min(deadline, active_.front()->operation().deadline);
+  if (active() > 0) deadline = std::min(deadline, FrontOperation().deadline);
   const bool alone = transport_.world_size() == 1;
   completed_.clear();
   if (!(alone && ran)) {
-    const bool at_once = ran || (!active_.empty() && active_.front()->done());
+    const bool at_once = ran || (!active_.empty() && active_.front()->done()) ||
+                         (active_.empty() && in_window_.has_value() && in_window_->done());
     const absl::Duration spin = at_once || !awaited ? absl::ZeroDuration() : spin_.Next();
     const absl::Time before = spin > absl::ZeroDuration() ? absl::Now() : absl::Time();
     MUSTER_RETURN_IF_ERROR(
@@ -162,6 +209,8 @@ absl::Status Engine::Progress(absl::Time deadline, bool awaited,
     const int slot = Execution::SlotOf(token);
     if (slot == kFingerprintSlot) {
       MUSTER_RETURN_IF_ERROR(FingerprintCame(static_cast<Rank>(token & 0xffffffff)));
+    } else if (slot == kWindowSlot) {
+      MUSTER_RETURN_IF_ERROR(AdvanceWindow(/*met=*/true));
     } else {
       Execution* const execution = Find(slot);
       MUSTER_CHECK(execution != nullptr) << "a completion of no operation";
@@ -173,6 +222,13 @@ absl::Status Engine::Progress(absl::Time deadline, bool awaited,
     active_.pop_front();
   }
   if (!active_.empty()) OpenSends();
+  MUSTER_RETURN_IF_ERROR(AdvanceWindow(/*met=*/false));
+  if (active_.empty() && in_window_.has_value() && in_window_->done()) {
+    finished->push_back(in_window_->shared_operation());
+    in_window_.reset();
+    return absl::OkStatus();
+  }
+  MUSTER_RETURN_IF_ERROR(CheckMissing());
   return CheckDeadline();
 }
 

@@ -28,11 +28,12 @@ int32_t SegmentOf(uint64_t token) {
   return static_cast<int32_t>(token & ((uint64_t{1} << kSegmentBits) - 1));
 }
 
-// A message: sequence (as far as it fits), the step's place in its lane, segment. The top bit is
-// clear: tags with it set are the communicator's own.
-uint64_t TagOf(uint64_t sequence, int32_t ordinal, int32_t segment) {
-  constexpr int kSequenceBits = 63 - kOrdinalBits - kSegmentBits;
-  return ((sequence & ((uint64_t{1} << kSequenceBits) - 1)) << (kOrdinalBits + kSegmentBits)) |
+// A message: the number of its call among those the sender has told the receiver of (as far as it
+// fits), the step's place in its lane, segment. The top bit is clear: tags with it set are the
+// communicator's own.
+uint64_t TagOf(uint64_t number, int32_t ordinal, int32_t segment) {
+  constexpr int kNumberBits = 63 - kOrdinalBits - kSegmentBits;
+  return ((number & ((uint64_t{1} << kNumberBits) - 1)) << (kOrdinalBits + kSegmentBits)) |
          (static_cast<uint64_t>(ordinal) << kSegmentBits) | static_cast<uint64_t>(segment);
 }
 
@@ -79,19 +80,20 @@ std::byte* Execution::Address(const Slice& slice, int64_t element) const {
 }
 
 bool Execution::Ready(const PlanStep& step, int32_t segment) const {
-  for (int32_t before : step.waits_for) {
-    const int32_t wanted = std::min(segment + 1, plan_.steps[before].segments);
-    if (steps_[before].done < wanted) return false;
+  for (const PlanWait& wait : step.waits_for) {
+    if (steps_[wait.step].done < plan_.SegmentsAwaited(wait, step, segment)) return false;
   }
   return true;
 }
 
-void Execution::OpenSends(Rank peer, uint64_t* next_tag) {
+void Execution::OpenSends(Rank peer, uint64_t* next_number) {
   PeerState& state = peers_[peer];
   if (state.sends_open) return;
   state.sends_open = true;
   if (std::find(plan_.tells.begin(), plan_.tells.end(), peer) != plan_.tells.end()) {
-    transport_.PostSend(peer, (*next_tag)++, fingerprint_, TokenOf(slot_, kFingerprintStep, 0));
+    state.told_number = (*next_number)++;
+    transport_.PostSend(peer, kFingerprintTag | state.told_number, fingerprint_,
+                        TokenOf(slot_, kFingerprintStep, 0));
   }
   for (size_t lane = 0; lane < plan_.lanes.size(); ++lane) {
     if (plan_.lanes[lane].send && plan_.lanes[lane].peer == peer) {
@@ -110,10 +112,11 @@ bool Execution::SendsPosted(Rank peer) const {
   return true;
 }
 
-void Execution::Heard(Rank peer) {
+void Execution::Heard(Rank peer, uint64_t number) {
   PeerState& state = peers_[peer];
   MUSTER_CHECK(state.must_hear && !state.heard) << "rank " << peer << " was not to be heard";
   state.heard = true;
+  state.heard_number = number;
   transport_.Expect(peer, -1);
   --unheard_;
   for (size_t lane = 0; lane < plan_.lanes.size(); ++lane) {
@@ -141,7 +144,9 @@ void Execution::Post(int32_t index, int32_t segment) {
   const PlanStep& step = plan_.steps[index];
   const int64_t begin = plan_.SegmentBegin(segment);
   const size_t bytes = static_cast<size_t>(plan_.SegmentSize(step, segment)) * element_bytes_;
-  const uint64_t tag = TagOf(operation_->fingerprint.sequence, step.ordinal, segment);
+  const PeerState& peer = peers_[step.step.peer];
+  const uint64_t number = step.step.kind == StepKind::kSend ? peer.told_number : peer.heard_number;
+  const uint64_t tag = TagOf(number, step.ordinal, segment);
   const uint64_t token = TokenOf(slot_, static_cast<uint64_t>(index), segment);
   switch (step.step.kind) {
     case StepKind::kSend:
@@ -172,7 +177,7 @@ void Execution::Consume(uint64_t token, int64_t offset, absl::Span<const std::by
   ReduceInto(plan_.dtype, operation_->op, target, piece.data(), Address(step.source, element),
              count);
   if (step.completes_sum && operation_->op == ReduceOp::kAverage) {
-    ScaleForAverage(plan_.dtype, target, count, transport_.world_size());
+    ScaleForAverage(plan_.dtype, target, count, plan_.size);
   }
 }
 
@@ -236,8 +241,7 @@ void Execution::RunSegment(const PlanStep& step, int32_t segment) {
   sources.reserve(step.step.sources.size());
   for (const Slice& slice : step.step.sources) sources.push_back(Address(slice, begin));
   const bool average = step.step.completes_sum && operation_->op == ReduceOp::kAverage;
-  ReduceMany(plan_.dtype, operation_->op, target, sources, count,
-             average ? transport_.world_size() : 1);
+  ReduceMany(plan_.dtype, operation_->op, target, sources, count, average ? plan_.size : 1);
 }
 
 std::vector<Rank> Execution::WaitsFor() const {

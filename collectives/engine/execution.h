@@ -24,6 +24,8 @@ class Execution : public PieceConsumer {
  public:
   // Tokens of this execution carry `slot` (below 2^kSlotBits) in their top bits.
   static constexpr int kSlotBits = 8;
+  // Tags of fingerprints: this and their number. Operations' tags leave the bit clear.
+  static constexpr uint64_t kFingerprintTag = uint64_t{1} << 63;
   static int SlotOf(uint64_t token) { return static_cast<int>(token >> (64 - kSlotBits)); }
 
   Execution(std::shared_ptr<Operation> operation, int slot, Transport& transport,
@@ -35,13 +37,14 @@ class Execution : public PieceConsumer {
   int slot() const { return slot_; }
 
   // Lets sends to `peer` begin; until then they wait (for the operation before to have sent all).
-  // First goes the fingerprint, under a tag from *next_tag, if the peer is to be told.
-  void OpenSends(Rank peer, uint64_t* next_tag);
+  // First goes the fingerprint, if the peer is to be told; it takes its number from *next_number.
+  void OpenSends(Rank peer, uint64_t* next_number);
   bool SendsOpen(Rank peer) const { return peers_[peer].sends_open; }
   // Every send to `peer` has been handed to the transport.
   bool SendsPosted(Rank peer) const;
-  // The peer's fingerprint has come and matches: what it sends is of this operation.
-  void Heard(Rank peer);
+  // The peer's fingerprint, the number-th it has sent this rank, has come and matches: what it
+  // sends under that number is of this operation.
+  void Heard(Rank peer, uint64_t number);
   bool MustHear(Rank peer) const { return peers_[peer].must_hear; }
   bool HasHeard(Rank peer) const { return peers_[peer].heard; }
 
@@ -65,6 +68,8 @@ class Execution : public PieceConsumer {
     bool sends_open = false;
     bool must_hear = false;
     bool heard = false;
+    uint64_t told_number = 0;
+    uint64_t heard_number = 0;
   };
   struct LaneState {
     size_t position = 0;  // in PlanLane::steps

@@ -11,18 +11,25 @@ namespace muster {
 namespace {
 
 std::string CollectiveName(uint8_t value) {
-  if (value < static_cast<uint8_t>(Collective::kAllReduce) ||
-      value > static_cast<uint8_t>(Collective::kBarrier)) {
-    return absl::StrCat("collective ", static_cast<int>(value));
+  for (const Collective collective : kAllCollectives) {
+    if (static_cast<uint8_t>(collective) == value) return Name(collective);
   }
-  return Name(static_cast<Collective>(value));
+  return absl::StrCat("collective ", static_cast<int>(value));
+}
+
+bool HasRoot(uint8_t value) {
+  for (const Collective collective :
+       {Collective::kBroadcast, Collective::kReduce, Collective::kGather, Collective::kScatter}) {
+    if (static_cast<uint8_t>(collective) == value) return true;
+  }
+  return false;
 }
 
 std::string AlgorithmName(uint8_t value) {
-  if (value > static_cast<uint8_t>(Algorithm::kDirect)) {
-    return absl::StrCat("algorithm ", static_cast<int>(value));
-  }
-  return Name(static_cast<Algorithm>(value));
+  // A number without a name has one that all such numbers share.
+  const char* const name = Name(static_cast<Algorithm>(value));
+  const bool known = absl::string_view(name) != Name(static_cast<Algorithm>(0xff));
+  return known ? std::string(name) : absl::StrCat("algorithm ", static_cast<int>(value));
 }
 
 }  // namespace
@@ -37,7 +44,8 @@ std::array<std::byte, kFingerprintBytes> EncodeFingerprint(const Fingerprint& fi
   out = PutInteger(out, fingerprint.root);
   out = PutInteger(out, fingerprint.count);
   out = PutInteger(out, fingerprint.counts_hash);
-  PutInteger(out, fingerprint.segment_bytes);
+  out = PutInteger(out, fingerprint.segment_bytes);
+  PutInteger(out, fingerprint.scope);
   return bytes;
 }
 
@@ -52,13 +60,21 @@ Fingerprint DecodeFingerprint(absl::Span<const std::byte> bytes) {
   in = GetInteger(in, &fingerprint.root);
   in = GetInteger(in, &fingerprint.count);
   in = GetInteger(in, &fingerprint.counts_hash);
-  GetInteger(in, &fingerprint.segment_bytes);
+  in = GetInteger(in, &fingerprint.segment_bytes);
+  GetInteger(in, &fingerprint.scope);
   return fingerprint;
 }
 
 std::string Describe(const Fingerprint& fingerprint) {
   std::string text =
-      absl::StrCat(CollectiveName(fingerprint.collective), " #", fingerprint.sequence, " (");
+      absl::StrCat(CollectiveName(fingerprint.collective), " #", fingerprint.sequence);
+  if ((fingerprint.scope & kPairScope) != 0) {
+    absl::StrAppend(&text, " from rank ", (fingerprint.scope & ~kPairScope) >> 16, " to rank ",
+                    fingerprint.scope & 0xffff);
+  } else if (fingerprint.scope != 0) {
+    absl::StrAppend(&text, " of group ", absl::Hex(fingerprint.scope));
+  }
+  text += " (";
   if (fingerprint.collective != static_cast<uint8_t>(Collective::kBarrier)) {
     const auto dtype = DTypeFromWire(fingerprint.dtype);
     absl::StrAppend(&text,
@@ -76,13 +92,21 @@ std::string Describe(const Fingerprint& fingerprint) {
     if (fingerprint.counts_hash != 0) {
       absl::StrAppend(&text, "parts ", absl::Hex(fingerprint.counts_hash), ", ");
     }
-    if (fingerprint.collective == static_cast<uint8_t>(Collective::kBroadcast)) {
+    if (HasRoot(fingerprint.collective)) {
       absl::StrAppend(&text, "root ", fingerprint.root, ", ");
     }
   }
   absl::StrAppend(&text, AlgorithmName(fingerprint.algorithm), ", segments of ",
                   fingerprint.segment_bytes, " bytes)");
   return text;
+}
+
+absl::Status MismatchedCalls(const Fingerprint& ours, Rank our_rank, const Fingerprint& theirs,
+                             Rank their_rank) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("calls do not match: rank ", our_rank, " called ", Describe(ours), ", but rank ",
+                   their_rank, " called ", Describe(theirs),
+                   "; all ranks must issue the same collectives in the same order"));
 }
 
 }  // namespace muster

@@ -13,6 +13,7 @@
 #include "base/ids.h"
 #include "collectives/engine/fingerprint.h"
 #include "collectives/engine/plan.h"
+#include "collectives/engine/window_plan.h"
 #include "collectives/reduce/reduce_op.h"
 
 namespace muster {
@@ -20,7 +21,9 @@ namespace muster {
 struct Operation {
   // Set at issue, constant since.
   Fingerprint fingerprint;
+  // One of the two: messages, or shared memory.
   std::shared_ptr<const Plan> plan;
+  std::shared_ptr<const WindowPlan> window_plan;
   ReduceOp op = ReduceOp::kSum;
   const std::byte* input = nullptr;
   std::byte* output = nullptr;

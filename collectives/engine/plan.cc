@@ -11,68 +11,67 @@
 namespace muster {
 namespace {
 
-// Who has used the slices that start at one place, as far as later steps must wait for it.
-struct SliceUse {
-  struct Step {
+// The steps so far that have used one buffer, as far as later ones must wait for them.
+class BufferUses {
+ public:
+  // Adds to `waits` what a step that uses `slice` must wait for: earlier writers, and readers if it
+  // writes.
+  void Await(const Slice& slice, bool writes, std::vector<PlanWait>& waits) const {
+    const int64_t end = slice.offset + slice.count;
+    for (auto use = uses_.upper_bound(slice.offset - longest_);
+         use != uses_.end() && use->first < end; ++use) {
+      const auto& [offset, step] = *use;
+      if (offset + step.count <= slice.offset || !(writes || step.writes)) continue;
+      waits.push_back({.step = step.index, .shift = slice.offset - offset});
+    }
+  }
+
+  void Add(const Slice& slice, bool writes, int32_t index) {
+    if (writes) {
+      // Whoever would wait for what is overwritten waits for the writer, which has waited.
+      const int64_t end = slice.offset + slice.count;
+      for (auto use = uses_.lower_bound(slice.offset); use != uses_.end() && use->first < end;) {
+        const bool covered = use->first + use->second.count <= end;
+        use = covered ? uses_.erase(use) : std::next(use);
+      }
+    }
+    uses_.emplace(slice.offset, Use{index, slice.count, writes});
+    longest_ = std::max(longest_, slice.count);
+  }
+
+ private:
+  struct Use {
     int32_t index = 0;
     int64_t count = 0;
+    bool writes = false;
   };
-  int64_t longest = 0;
-  std::vector<Step> writers;
-  std::vector<Step> readers;
+  std::multimap<int64_t, Use> uses_;  // by first element
+  int64_t longest_ = 0;
 };
-
-using SliceUses = std::map<std::pair<BufferName, int64_t>, SliceUse>;
-
-SliceUse& UseOf(SliceUses& uses, const Slice& slice) {
-  SliceUse& use = uses[{slice.buffer, slice.offset}];
-  use.longest = std::max(use.longest, slice.count);
-  return use;
-}
-
-void WaitFor(PlanStep& step, const std::vector<SliceUse::Step>& before) {
-  for (const SliceUse::Step& use : before) step.waits_for.push_back(use.index);
-}
-
-// What a write of that length leaves for nobody to wait for any more.
-void DropCovered(std::vector<SliceUse::Step>& uses, int64_t count) {
-  std::erase_if(uses, [count](const SliceUse::Step& use) { return use.count <= count; });
-}
 
 int64_t CountOf(const ScheduleStep& step) {
   return step.kind == StepKind::kSend ? step.source.count : step.target.count;
 }
 
 void LinkSteps(Plan& plan) {
-  SliceUses uses;
+  std::map<BufferName, BufferUses> uses;
   for (int32_t i = 0; i < static_cast<int32_t>(plan.steps.size()); ++i) {
     PlanStep& step = plan.steps[i];
     const bool writes = step.step.kind != StepKind::kSend;
-    for (const Slice& slice : SlicesReadBy(step.step)) WaitFor(step, UseOf(uses, slice).writers);
-    if (writes) {
-      WaitFor(step, UseOf(uses, step.step.target).writers);
-      WaitFor(step, UseOf(uses, step.step.target).readers);
-    }
-    for (const Slice& slice : SlicesReadBy(step.step)) {
-      UseOf(uses, slice).readers.push_back({i, slice.count});
-    }
-    if (writes) {
-      SliceUse& use = UseOf(uses, step.step.target);
-      DropCovered(use.writers, step.count);
-      DropCovered(use.readers, step.count);
-      use.writers.push_back({i, step.count});
-    }
-    std::sort(step.waits_for.begin(), step.waits_for.end());
-    step.waits_for.erase(std::unique(step.waits_for.begin(), step.waits_for.end()),
-                         step.waits_for.end());
-    for (int32_t before : step.waits_for) plan.steps[before].waited_for_by.push_back(i);
-  }
-  const SliceUses::value_type* last = nullptr;
-  for (const auto& entry : uses) {
-    MUSTER_CHECK(last == nullptr || last->first.first != entry.first.first ||
-                 last->first.second + last->second.longest <= entry.first.second)
-        << "a schedule with slices that overlap but start apart";
-    last = &entry;
+    const std::vector<Slice> reads = SlicesReadBy(step.step);
+    const Slice& target = step.step.target;
+    for (const Slice& slice : reads) uses[slice.buffer].Await(slice, false, step.waits_for);
+    if (writes) uses[target.buffer].Await(target, true, step.waits_for);
+    for (const Slice& slice : reads) uses[slice.buffer].Add(slice, false, i);
+    if (writes) uses[target.buffer].Add(target, true, i);
+    // Of several waits for one step the farthest counts.
+    std::vector<PlanWait>& waits = step.waits_for;
+    std::sort(waits.begin(), waits.end(), [](const PlanWait& a, const PlanWait& b) {
+      return a.step != b.step ? a.step < b.step : a.shift > b.shift;
+    });
+    const auto same_step = [](const PlanWait& a, const PlanWait& b) { return a.step == b.step; };
+    waits.erase(std::unique(waits.begin(), waits.end(), same_step), waits.end());
+    for (const PlanWait& wait : waits) plan.steps[wait.step].waited_for_by.push_back(i);
   }
 }
 
@@ -82,11 +81,25 @@ void AddRank(std::vector<Rank>& ranks, Rank rank) {
 
 }  // namespace
 
-absl::StatusOr<std::shared_ptr<const Plan>> MakePlan(const ScheduleRequest& request, DType dtype,
+int32_t Plan::SegmentsAwaited(const PlanWait& wait, const PlanStep& waiting,
+                              int32_t segment) const {
+  const PlanStep& before = steps[wait.step];
+  if (wait.shift == 0) return std::min(segment + 1, before.segments);
+  const int64_t end =
+      wait.shift + std::min(waiting.count, SegmentBegin(segment) + segment_elements);
+  if (end <= 0) return 0;
+  return static_cast<int32_t>(
+      std::min<int64_t>((end + segment_elements - 1) / segment_elements, before.segments));
+}
+
+absl::StatusOr<std::shared_ptr<const Plan>> MakePlan(const ScheduleRequest& request,
+                                                     absl::Span<const Rank> members, DType dtype,
                                                      int64_t segment_bytes) {
+  const auto member = [&](Rank rank) { return members.empty() ? rank : members[rank]; };
   MUSTER_ASSIGN_OR_RETURN(Schedule schedule, MakeSchedule(request));
   auto plan = std::make_shared<Plan>();
   plan->dtype = dtype;
+  plan->size = request.size;
   plan->scratch_count = schedule.scratch_count;
   int64_t longest = 0;
   for (const ScheduleStep& step : schedule.steps) longest = std::max(longest, CountOf(step));
@@ -98,6 +111,7 @@ absl::StatusOr<std::shared_ptr<const Plan>> MakePlan(const ScheduleRequest& requ
   for (ScheduleStep& source : schedule.steps) {
     PlanStep step;
     step.step = std::move(source);
+    if (step.step.peer >= 0) step.step.peer = member(step.step.peer);
     step.count = CountOf(step.step);
     step.segments =
         static_cast<int32_t>((step.count + plan->segment_elements - 1) / plan->segment_elements);
@@ -120,9 +134,13 @@ absl::StatusOr<std::shared_ptr<const Plan>> MakePlan(const ScheduleRequest& requ
     }
     plan->steps.push_back(std::move(step));
   }
-  if (request.size > 1) {
-    AddRank(plan->tells, (request.rank + 1) % request.size);
-    AddRank(plan->hears, (request.rank + request.size - 1) % request.size);
+  if (request.collective == Collective::kSendReceive) {
+    // The others know nothing of it. An empty message is compared as well.
+    if (request.rank == request.root) AddRank(plan->tells, member(request.destination));
+    if (request.rank == request.destination) AddRank(plan->hears, member(request.root));
+  } else if (request.size > 1) {
+    AddRank(plan->tells, member((request.rank + 1) % request.size));
+    AddRank(plan->hears, member((request.rank + request.size - 1) % request.size));
   }
   LinkSteps(*plan);
   return std::shared_ptr<const Plan>(std::move(plan));

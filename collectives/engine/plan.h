@@ -1,10 +1,9 @@
 // A schedule made ready to run: cut into segments, with what each step waits for. Built once per
 // kind of call and reused. Immutable, thread-safe.
 //
-// Segments. All steps are cut at the same number of elements. Slices of one buffer either start at
-// the same element or are disjoint (checked), so segment s of a step waits exactly for segment s of
-// those before it that touch the slice and reach so far (read after write, write after write, write
-// after read).
+// Segments. All steps are cut at the same number of elements. A segment of a step waits for those
+// segments of earlier steps that touch its elements (read after write, write after write, write
+// after read), and for the ones in front of them.
 //
 // Lanes. Steps that send to one peer form a lane, and those that receive from one: they are started
 // in schedule order, whole steps one after the other, so that a transport that holds messages back
@@ -17,11 +16,19 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "absl/types/span.h"
 #include "base/dtype.h"
 #include "collectives/schedule/schedule.h"
 #include "collectives/schedule/schedule_request.h"
 
 namespace muster {
+
+// Element 0 of the waiting step is element `shift` of the one it waits for.
+struct PlanWait {
+  int32_t step = 0;
+  int64_t shift = 0;
+  bool operator==(const PlanWait&) const = default;
+};
 
 struct PlanStep {
   ScheduleStep step;
@@ -29,7 +36,7 @@ struct PlanStep {
   int32_t segments = 0;
   int32_t lane = -1;    // into Plan::lanes; -1: a local step
   int32_t ordinal = 0;  // within its lane: the message's name, the same on both ends
-  std::vector<int32_t> waits_for;
+  std::vector<PlanWait> waits_for;
   std::vector<int32_t> waited_for_by;
 };
 
@@ -41,6 +48,7 @@ struct PlanLane {
 
 struct Plan {
   DType dtype = DType::kU8;
+  int size = 1;  // how many ranks contribute
   int64_t segment_elements = 1;
   int64_t scratch_count = 0;
   int64_t total_segments = 0;  // over all steps
@@ -58,13 +66,18 @@ struct Plan {
     const int64_t left = step.count - SegmentBegin(segment);
     return left < segment_elements ? left : segment_elements;
   }
+  // Segments of the step waited for that must be done before a segment of the waiting one.
+  int32_t SegmentsAwaited(const PlanWait& wait, const PlanStep& waiting, int32_t segment) const;
 };
 
 inline constexpr int kSegmentBits = 20;  // of a step
 inline constexpr int kOrdinalBits = 16;  // of a lane
 
-// Segments hold about segment_bytes, more where a step would have too many.
-absl::StatusOr<std::shared_ptr<const Plan>> MakePlan(const ScheduleRequest& request, DType dtype,
+// Segments hold about segment_bytes, more where a step would have too many. `members` says which
+// ranks of the transport the ranks of the request are; empty: the same. All ranks in a plan are the
+// transport's.
+absl::StatusOr<std::shared_ptr<const Plan>> MakePlan(const ScheduleRequest& request,
+                                                     absl::Span<const Rank> members, DType dtype,
                                                      int64_t segment_bytes);
 
 }  // namespace muster

@@ -24,6 +24,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 template <typename T>
 struct Native {
   using Storage = T;
+  static constexpr bool kStreams = true;
   using D = hn::ScalableTag<T>;
   using V = hn::Vec<D>;
   static HWY_INLINE V Load(const uint8_t* from) {
@@ -31,6 +32,10 @@ struct Native {
   }
   static HWY_INLINE void Store(V value, uint8_t* to) {
     hn::StoreU(value, D(), reinterpret_cast<T*>(to));
+  }
+  // Past the caches. Requires: `to` aligned to a vector.
+  static HWY_INLINE void Stream(V value, uint8_t* to) {
+    hn::Stream(value, D(), reinterpret_cast<T*>(to));
   }
 };
 
@@ -43,6 +48,7 @@ struct HalfBase {
   using DU = hn::RebindToUnsigned<D>;
   using DI = hn::RebindToSigned<D>;
   using VU = hn::Vec<DU>;
+  static constexpr bool kStreams = false;
 
   static HWY_INLINE VU LoadBits(const uint8_t* from) {
     return hn::PromoteTo(DU(), hn::LoadU(D16(), reinterpret_cast<const uint16_t*>(from)));

@@ -38,16 +38,26 @@ void ReduceInto(DType dtype, ReduceOp op, void* target, const void* incoming, co
 
 void ReduceMany(DType dtype, ReduceOp op, void* target, absl::Span<const void* const> sources,
                 int64_t count, int64_t divisor) {
+  ReduceManyInto(dtype, op, {&target, 1}, sources, count, divisor, /*past_caches=*/false);
+}
+
+void ReduceManyInto(DType dtype, ReduceOp op, absl::Span<void* const> targets,
+                    absl::Span<const void* const> sources, int64_t count, int64_t divisor,
+                    bool past_caches) {
   MUSTER_CHECK_GE(count, 0);
-  MUSTER_CHECK(!sources.empty());
+  MUSTER_CHECK(!sources.empty() && !targets.empty());
   MUSTER_CHECK_GE(divisor, 1);
   MUSTER_CHECK(divisor == 1 || op == ReduceOp::kAverage)
       << "a " << std::string(Name(op)) << " is not divided";
-  static_assert(sizeof(const void*) == sizeof(const uint8_t*));
-  reduce_internal::ReduceAll(dtype, op, Bytes(target),
-                             reinterpret_cast<const uint8_t* const*>(sources.data()),
-                             sources.size(), static_cast<size_t>(count), divisor);
-  if (divisor != 1 && !IsFloatingPoint(dtype)) ScaleForAverage(dtype, target, count, divisor);
+  const bool divides_after = divisor != 1 && !IsFloatingPoint(dtype);
+  static_assert(sizeof(void*) == sizeof(uint8_t*));
+  reduce_internal::ReduceAll(
+      dtype, op, reinterpret_cast<uint8_t* const*>(targets.data()), targets.size(),
+      reinterpret_cast<const uint8_t* const*>(sources.data()), sources.size(),
+      static_cast<size_t>(count), divisor, past_caches && !divides_after);
+  for (void* target : targets) {
+    if (divides_after) ScaleForAverage(dtype, target, count, divisor);
+  }
 }
 
 void ScaleForAverage(DType dtype, void* data, int64_t count, int64_t divisor) {

@@ -37,6 +37,13 @@ void ReduceInto(DType dtype, ReduceOp op, void* target, const void* incoming, co
 void ReduceMany(DType dtype, ReduceOp op, void* target, absl::Span<const void* const> sources,
                 int64_t count, int64_t divisor = 1);
 
+// The same into several targets, which may each be any of the sources or overlap none; none overlap
+// each other. With `past_caches` the results bypass the caches where alignment allows: for results
+// that will not be read before they would have been evicted. Requires: at least one target.
+void ReduceManyInto(DType dtype, ReduceOp op, absl::Span<void* const> targets,
+                    absl::Span<const void* const> sources, int64_t count, int64_t divisor,
+                    bool past_caches);
+
 // data[i] /= divisor: floats correctly rounded (a division, not a product with 1/divisor; 16-bit
 // types in f32), integers truncated toward zero. Requires: divisor >= 1.
 void ScaleForAverage(DType dtype, void* data, int64_t count, int64_t divisor);

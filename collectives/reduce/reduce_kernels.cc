@@ -8,6 +8,7 @@
 
 #include "collectives/reduce/codecs-inl.h"
 #include "collectives/reduce/operators-inl.h"
+#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -69,24 +70,52 @@ HWY_INLINE V Divide(D, V value, int64_t) {
 }
 
 // Keeps four vectors of running results in registers, so that each source is read once and nothing
-// else is touched; all sources are read at an index before the target is written there.
+// else is touched; all sources are read at an index before a target is written there.
 struct ManyLoop {
-  uint8_t* target;
+  uint8_t* const* targets;
+  size_t target_count;
   const uint8_t* const* sources;
   size_t source_count;
   size_t count;
   int64_t divisor;
+  bool past_caches;
 
   template <class Codec, class Op>
   void Run() const {
     constexpr size_t kBytes = sizeof(typename Codec::Storage);
     const typename Codec::D d;
+    const size_t stride = hn::Lanes(d) * kBytes;
+    size_t i = 0;
+    if constexpr (Codec::kStreams) {
+      // Streams where all targets come to lie aligned together.
+      const size_t misaligned = reinterpret_cast<uintptr_t>(targets[0]) % stride;
+      bool streams = past_caches && misaligned % kBytes == 0;
+      for (size_t t = 1; t < target_count; ++t) {
+        streams = streams && reinterpret_cast<uintptr_t>(targets[t]) % stride == misaligned;
+      }
+      if (streams) {
+        const size_t head = misaligned == 0 ? 0 : (stride - misaligned) / kBytes;
+        i = head < count ? head : count;
+        RunPart<Codec, Op, false>(0, i);
+        RunPart<Codec, Op, true>(i, count);
+        hwy::FlushStream();
+        return;
+      }
+    }
+    RunPart<Codec, Op, false>(0, count);
+  }
+
+  template <class Codec, class Op, bool kStream>
+  HWY_INLINE void RunPart(size_t begin, size_t end) const {
+    constexpr size_t kBytes = sizeof(typename Codec::Storage);
+    const typename Codec::D d;
     const size_t lanes = hn::Lanes(d);
     const size_t stride = lanes * kBytes;
     const size_t terms = source_count;
+    const size_t places = target_count;
     const bool divides = divisor != 1;
-    size_t i = 0;
-    for (; i + 4 * lanes <= count; i += 4 * lanes) {
+    size_t i = begin;
+    for (; i + 4 * lanes <= end; i += 4 * lanes) {
       const size_t at = i * kBytes;
       auto v0 = Codec::Load(sources[0] + at);
       auto v1 = Codec::Load(sources[0] + at + stride);
@@ -105,20 +134,30 @@ struct ManyLoop {
         v2 = Divide(d, v2, divisor);
         v3 = Divide(d, v3, divisor);
       }
-      Codec::Store(v0, target + at);
-      Codec::Store(v1, target + at + stride);
-      Codec::Store(v2, target + at + 2 * stride);
-      Codec::Store(v3, target + at + 3 * stride);
+      for (size_t t = 0; t < places; ++t) {
+        uint8_t* const target = targets[t] + at;
+        if constexpr (kStream) {
+          Codec::Stream(v0, target);
+          Codec::Stream(v1, target + stride);
+          Codec::Stream(v2, target + 2 * stride);
+          Codec::Stream(v3, target + 3 * stride);
+        } else {
+          Codec::Store(v0, target);
+          Codec::Store(v1, target + stride);
+          Codec::Store(v2, target + 2 * stride);
+          Codec::Store(v3, target + 3 * stride);
+        }
+      }
     }
-    for (; i < count; i += lanes) {
-      const size_t some = count - i < lanes ? count - i : lanes;
+    for (; i < end; i += lanes) {
+      const size_t some = end - i < lanes ? end - i : lanes;
       const size_t at = i * kBytes;
       auto value = LoadSome<Codec>(sources[0] + at, some);
       for (size_t k = 1; k < terms; ++k) {
         value = Op::Apply(d, value, LoadSome<Codec>(sources[k] + at, some));
       }
       if (divides) value = Divide(d, value, divisor);
-      StoreSome<Codec>(value, target + at, some);
+      for (size_t t = 0; t < places; ++t) StoreSome<Codec>(value, targets[t] + at, some);
     }
   }
 };
@@ -179,9 +218,11 @@ void ReducePairOnTarget(DType dtype, ReduceOp op, uint8_t* target, const uint8_t
   RunLoop(dtype, op, PairLoop{target, first, second, count});
 }
 
-void ReduceAllOnTarget(DType dtype, ReduceOp op, uint8_t* target, const uint8_t* const* sources,
-                       size_t source_count, size_t count, int64_t divisor) {
-  RunLoop(dtype, op, ManyLoop{target, sources, source_count, count, divisor});
+void ReduceAllOnTarget(DType dtype, ReduceOp op, uint8_t* const* targets, size_t target_count,
+                       const uint8_t* const* sources, size_t source_count, size_t count,
+                       int64_t divisor, bool past_caches) {
+  RunLoop(dtype, op,
+          ManyLoop{targets, target_count, sources, source_count, count, divisor, past_caches});
 }
 
 const char* NameOfTarget() { return hwy::TargetName(HWY_TARGET); }
@@ -201,10 +242,11 @@ void ReducePair(DType dtype, ReduceOp op, uint8_t* target, const uint8_t* first,
   HWY_DYNAMIC_DISPATCH(ReducePairOnTarget)(dtype, op, target, first, second, count);
 }
 
-void ReduceAll(DType dtype, ReduceOp op, uint8_t* target, const uint8_t* const* sources,
-               size_t source_count, size_t count, int64_t divisor) {
+void ReduceAll(DType dtype, ReduceOp op, uint8_t* const* targets, size_t target_count,
+               const uint8_t* const* sources, size_t source_count, size_t count, int64_t divisor,
+               bool past_caches) {
   HWY_DYNAMIC_DISPATCH(ReduceAllOnTarget)
-  (dtype, op, target, sources, source_count, count, divisor);
+  (dtype, op, targets, target_count, sources, source_count, count, divisor, past_caches);
 }
 
 const char* TargetName() { return HWY_DYNAMIC_DISPATCH(NameOfTarget)(); }

@@ -15,10 +15,12 @@ namespace muster::reduce_internal {
 void ReducePair(DType dtype, ReduceOp op, uint8_t* target, const uint8_t* first,
                 const uint8_t* second, size_t count);
 
-// target = (sources[0] op ... op sources[source_count - 1]) / divisor; `target` may be any source.
-// Integers are not divided. Requires: source_count >= 1.
-void ReduceAll(DType dtype, ReduceOp op, uint8_t* target, const uint8_t* const* sources,
-               size_t source_count, size_t count, int64_t divisor);
+// Every target = (sources[0] op ... op sources[source_count - 1]) / divisor, past the caches if
+// asked; targets may be sources. Integers are not divided. Requires: source_count, target_count
+// >= 1.
+void ReduceAll(DType dtype, ReduceOp op, uint8_t* const* targets, size_t target_count,
+               const uint8_t* const* sources, size_t source_count, size_t count, int64_t divisor,
+               bool past_caches);
 
 const char* TargetName();
 

@@ -100,6 +100,13 @@ class InProcessTransport : public Transport {
     end_.Fail(reason.ok() ? absl::CancelledError("the transport is closed") : reason, culprit);
     MutexLock lock(&drive_mu_);  // Waits for the driver, who sees the failure and leaves.
     if (std::exchange(closed_, true)) return;
+    // An abort comes before the inbox closes, which peers would take for the failure.
+    for (Rank r = 0; r < world_size() && !reason.ok(); ++r) {
+      if (r == rank_) continue;
+      Peer(r).Fail(
+          absl::Status(reason.code(), absl::StrCat("rank ", rank_, " aborted: ", reason.message())),
+          culprit);
+    }
     for (Rank r : end_.CloseInbox()) {
       if (reason.ok())
         Peer(r).Fail(Gone(rank_, "it left before it took what was sent to it"), rank_);
@@ -107,13 +114,7 @@ class InProcessTransport : public Transport {
     for (Rank r = 0; r < world_size(); ++r) {
       if (r == rank_) continue;
       Peer(r).Withdraw(rank_);
-      if (reason.ok()) {
-        Peer(r).Departed(rank_);
-      } else {
-        Peer(r).Fail(absl::Status(reason.code(),
-                                  absl::StrCat("rank ", rank_, " aborted: ", reason.message())),
-                     culprit);
-      }
+      if (reason.ok()) Peer(r).Departed(rank_);
     }
   }
 

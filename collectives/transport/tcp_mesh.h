@@ -28,8 +28,8 @@ struct TcpPeerSockets {
   std::vector<UniqueFd> data;
 };
 
-// Connects all pairs as TcpTransport::Connect does, for transports that meet over TCP and move their
-// data by other means. Element r leads to rank r.
+// Connects all pairs as TcpTransport::Connect does, for transports that meet over TCP and move
+// their data by other means. Element r leads to rank r.
 absl::StatusOr<std::vector<TcpPeerSockets>> ConnectMeshSockets(TcpListener& listener,
                                                                const MeshSpec& spec,
                                                                absl::Time deadline);

@@ -12,7 +12,8 @@
 // sends. Nothing is ever buffered beyond that.
 //
 // Memory. Source and destination belong to the transport from the post until the completion, or
-// until Close() has returned; after Close() nothing reads or writes them.
+// until Close() has returned; after Close() nothing reads or writes them (but see
+// tainted()).
 //
 // Failure. The first failure is final: a broken connection, a peer that closed without saying
 // goodbye while it was needed, an abort received from a peer, a violated limit. From then on Poll
@@ -37,6 +38,8 @@
 #include "base/ids.h"
 
 namespace muster {
+
+class Window;  // window.h
 
 // Longest message a transport carries.
 inline constexpr int64_t kMaxMessageBytes = int64_t{1} << 30;
@@ -120,6 +123,13 @@ class Transport {
 
   // The failure, once there is one.
   virtual std::optional<MeshFailure> failure() const = 0;
+
+  // Memory that the ranks share, for collectives in place; null if they do not. Belongs to the
+  // transport.
+  virtual Window* window() { return nullptr; }
+  // After Close(): a rank that was stopped while it wrote to registered buffers may go on writing
+  // when it runs again. SharedBuffer::Renew() those that outputs of collectives lay in.
+  virtual bool tainted() const { return false; }
 };
 
 }  // namespace muster

@@ -210,7 +210,10 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Shape{MeshKind::kInProcess, 1}, Shape{MeshKind::kInProcess, 2},
                     Shape{MeshKind::kInProcess, 5}, Shape{MeshKind::kTcp, 2},
                     Shape{MeshKind::kTcp, 3}, Shape{MeshKind::kTcpThreeChannels, 4},
-                    Shape{MeshKind::kTcpIpv6, 2}),
+                    Shape{MeshKind::kTcpIpv6, 2}, Shape{MeshKind::kOfi, 2},
+                    Shape{MeshKind::kOfiTwoRails, 4}, Shape{MeshKind::kOfiWithoutImmediates, 3},
+                    Shape{MeshKind::kHostile, 4}, Shape{MeshKind::kShm, 1},
+                    Shape{MeshKind::kShm, 2}, Shape{MeshKind::kShm, 4}),
     [](const auto& info) { return absl::StrCat(NameOf(info.param.kind), info.param.world_size); });
 
 // `bytes` of memory that show the same few pages again and again: costs no memory, and no time to

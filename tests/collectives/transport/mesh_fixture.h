@@ -14,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "collectives/transport/in_process_transport.h"
 #include "collectives/transport/ofi/ofi_transport.h"
+#include "collectives/transport/shm/shm_transport.h"
 #include "collectives/transport/tcp_transport.h"
 #include "tests/collectives/transport/hostile_transport.h"
 
@@ -28,6 +29,7 @@ enum class MeshKind {
   kOfiTwoRails,
   kOfiWithoutImmediates,
   kHostile,
+  kShm,
 };
 
 inline constexpr MeshKind kAllMeshKinds[] = {MeshKind::kInProcess,
@@ -37,7 +39,8 @@ inline constexpr MeshKind kAllMeshKinds[] = {MeshKind::kInProcess,
                                              MeshKind::kOfi,
                                              MeshKind::kOfiTwoRails,
                                              MeshKind::kOfiWithoutImmediates,
-                                             MeshKind::kHostile};
+                                             MeshKind::kHostile,
+                                             MeshKind::kShm};
 
 inline std::string NameOf(MeshKind kind) {
   switch (kind) {
@@ -57,6 +60,8 @@ inline std::string NameOf(MeshKind kind) {
       return "OfiWithoutImmediates";
     case MeshKind::kHostile:
       return "Hostile";
+    case MeshKind::kShm:
+      return "Shm";
   }
   return "";
 }
@@ -71,6 +76,7 @@ inline void RunRanks(int world_size, const std::function<void(Rank)>& body) {
 // A mesh's ends; listeners stay alive with it.
 struct TestMesh {
   std::vector<std::unique_ptr<TcpListener>> listeners;
+  std::vector<std::shared_ptr<SharedArena>> arenas;  // by rank, of kShm
   std::vector<std::unique_ptr<Transport>> ends;
 };
 
@@ -115,10 +121,18 @@ inline TestMesh MakeMesh(MeshKind kind, int world_size, TransportLimits limits =
         {Incarnation{static_cast<uint64_t>(100 + r)}, mesh.listeners.back()->address()});
   }
   mesh.ends.resize(static_cast<size_t>(world_size));
+  for (Rank r = 0; kind == MeshKind::kShm && r < world_size; ++r) {
+    auto arena = SharedArena::Create();
+    EXPECT_TRUE(arena.ok()) << arena.status();
+    mesh.arenas.push_back(*std::move(arena));
+  }
   RunRanks(world_size, [&](Rank r) {
     MeshSpec mine = spec;
     mine.rank = r;
-    auto end = ConnectEnd(kind, *mesh.listeners[r], mine);
+    auto end = kind == MeshKind::kShm
+                   ? ShmTransport::Connect(*mesh.listeners[r], mine, mesh.arenas[r],
+                                           absl::Now() + absl::Seconds(30))
+                   : ConnectEnd(kind, *mesh.listeners[r], mine);
     EXPECT_TRUE(end.ok()) << end.status();
     if (end.ok()) mesh.ends[r] = *std::move(end);
   });
