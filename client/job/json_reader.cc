@@ -98,7 +98,8 @@ class JsonEvents final : public nlohmann::json_sax<nlohmann::json> {
     absl::string_view text = error.what();
     const size_t colon = text.find(": ");
     if (colon != absl::string_view::npos) text.remove_prefix(colon + 2);
-    builder_.Fail(cursor_->last, absl::StrCat("not valid JSON: ", text));
+    // It quotes what it could not read, however long that is.
+    builder_.Fail(cursor_->last, absl::StrCat("not valid JSON: ", text.substr(0, 200)));
     return false;
   }
 

@@ -75,7 +75,8 @@ absl::StatusOr<Json> ParseJson(absl::string_view text, absl::string_view what) {
     }
     return value;
   } catch (const Json::exception& error) {
-    return absl::DataLossError(absl::StrCat(what, ": not valid JSON: ", error.what()));
+    return absl::DataLossError(
+        absl::StrCat(what, ": not valid JSON: ", absl::string_view(error.what()).substr(0, 200)));
   }
 }
 
