@@ -18,31 +18,31 @@ Checkpointer::Checkpointer(const JobContext& job, FileSystem& files, Incarnation
 
 Checkpointer::~Checkpointer() {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     stop_ = true;
   }
   thread_.join();
 }
 
 bool Checkpointer::Begin(std::shared_ptr<const ReplicaSnapshot> snapshot) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (busy_ || to_write_ != nullptr) return false;
   to_write_ = std::move(snapshot);
   return true;
 }
 
 void Checkpointer::Commit(const StateTag& tag) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (durable_.has_value() && durable_->tag == tag) to_commit_ = tag;
 }
 
 absl::StatusOr<CheckpointReport> Checkpointer::WaitCommitted(const StateTag& tag,
                                                              absl::Time deadline) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const auto done = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     return (committed_.has_value() && committed_->tag == tag) || failed_tag_ == tag;
   };
-  if (!mutex_.AwaitWithDeadline(absl::Condition(&done), deadline)) {
+  if (!mutex_.AwaitWithDeadline(Condition(&done), deadline)) {
     return absl::DeadlineExceededError(absl::StrCat("checkpoint of step ", tag.step, " in ",
                                                     job_.spec().checkpoints.directory,
                                                     " was not approved or not written in time"));
@@ -56,12 +56,12 @@ void Checkpointer::Run() {
     std::shared_ptr<const ReplicaSnapshot> snapshot;
     std::optional<Durable> publish, discard;
     {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       busy_ = false;
       const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return stop_ || to_write_ != nullptr || to_commit_.has_value();
       };
-      mutex_.Await(absl::Condition(&ready));
+      mutex_.Await(Condition(&ready));
       if (to_commit_.has_value()) {
         publish = std::exchange(durable_, std::nullopt);
         to_commit_.reset();
@@ -103,7 +103,7 @@ void Checkpointer::Write(const ReplicaSnapshot& snapshot) {
   if (!prepared.ok()) return Fail(counters.tag, prepared.status());
   const CheckpointReport report{counters.tag, prepared->final_path, prepared->parameters_sha256};
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     durable_ = Durable{counters.tag, *std::move(prepared)};
   }
   observer_.OnCheckpointDurable(report);
@@ -114,7 +114,7 @@ void Checkpointer::Publish(const Durable& durable) {
   if (!committed.ok()) return Fail(durable.tag, committed.status());
   const CheckpointReport report{durable.tag, committed->path, durable.prepared.parameters_sha256};
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     committed_ = report;
   }
   observer_.OnCheckpointCommitted(report, committed->warnings);
@@ -122,7 +122,7 @@ void Checkpointer::Publish(const Durable& durable) {
 
 void Checkpointer::Fail(const StateTag& tag, const absl::Status& status) {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     failed_tag_ = tag;
     failure_ = status;
   }

@@ -14,9 +14,9 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
 #include "base/control/messages.h"
+#include "base/mutex.h"
 #include "worker/checkpoint/checkpoint_writer.h"
 #include "worker/runtime/job_context.h"
 #include "worker/runtime/replica.h"
@@ -64,7 +64,7 @@ class Checkpointer {
   CheckpointObserver& observer_;
   CheckpointWriter writer_;  // the thread's
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;
   std::shared_ptr<const ReplicaSnapshot> to_write_ ABSL_GUARDED_BY(mutex_);

@@ -11,7 +11,7 @@ CoreHost::CoreHost(const WorkerOptions& options)
     : options_(options), core_(std::make_unique<WorkerCore>(options)) {}
 
 CorePort::Doors CoreHost::Dispatch(const worker::Event& event) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   // A core that has left takes no more requests, and this one is for its successor as well.
   if (std::holds_alternative<worker::DrainRequested>(event)) drain_requested_ = true;
   Doors doors;
@@ -40,7 +40,7 @@ void CoreHost::Run(const std::function<void(const worker::Action&)>& obey) {
     std::optional<worker::Action> action;
     std::optional<worker::TimerId> due;
     {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       const auto first = earliest();
       absl::Time wake = first == timers_.end() ? absl::InfiniteFuture() : first->second;
       const auto ready = [this, wake]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
@@ -49,7 +49,7 @@ void CoreHost::Run(const std::function<void(const worker::Action&)>& obey) {
         return std::any_of(timers_.begin(), timers_.end(),
                            [wake](const auto& timer) { return timer.second < wake; });
       };
-      mutex_.AwaitWithDeadline(absl::Condition(&ready), wake);
+      mutex_.AwaitWithDeadline(Condition(&ready), wake);
       if (stop_) return;
       if (!actions_.empty()) {
         action = std::move(actions_.front());
@@ -66,12 +66,12 @@ void CoreHost::Run(const std::function<void(const worker::Action&)>& obey) {
 }
 
 void CoreHost::Stop() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   stop_ = true;
 }
 
 void CoreHost::Replace(Incarnation incarnation) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   options_.self.incarnation = incarnation;
   options_.fleet_id = core_->fleet_id();
   options_.highest_epoch = core_->highest_epoch();
@@ -87,12 +87,12 @@ void CoreHost::Replace(Incarnation incarnation) {
 }
 
 Hello CoreHost::MakeHello() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return core_->MakeHello();
 }
 
 Incarnation CoreHost::self() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return options_.self.incarnation;
 }
 

@@ -11,8 +11,8 @@
 #include <memory>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/time/time.h"
+#include "base/mutex.h"
 #include "worker/core/worker_core.h"
 #include "worker/runtime/job_runner.h"
 
@@ -37,7 +37,7 @@ class CoreHost : public CorePort {
 
  private:
   WorkerOptions options_ ABSL_GUARDED_BY(mutex_);
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   std::unique_ptr<WorkerCore> core_ ABSL_GUARDED_BY(mutex_);
   std::deque<worker::Action> actions_ ABSL_GUARDED_BY(mutex_);
   std::map<worker::TimerId, absl::Time> timers_ ABSL_GUARDED_BY(mutex_);

@@ -27,14 +27,14 @@ JobRunner::~JobRunner() {
   StopMesh(highest_epoch_ + 1, /*changing=*/false);
   Add({.run = [this] { DropState(); }, .drops_job = true});
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     stop_ = true;
   }
   thread_.join();
 }
 
 void JobRunner::SetIdentity(Incarnation self, const std::string& fleet_id) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   self_ = self;
   fleet_id_ = fleet_id;
 }
@@ -68,7 +68,7 @@ void JobRunner::StartLearning(const worker::StartLearning& order) {
     request.source = order.source.incarnation;
     request.layout_fingerprint = context_->layout().fingerprint();
     {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       request.fleet_id = fleet_id_;
       request.learner = self_;
     }
@@ -141,7 +141,7 @@ void JobRunner::WriteCheckpoint(const StateTag& tag) {
   Add({.run = [this, tag] {
     std::shared_ptr<Checkpointer> checkpointer;
     {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       checkpointer = checkpointer_;
     }
     if (checkpointer == nullptr || replica_ == nullptr) {
@@ -157,7 +157,7 @@ void JobRunner::WriteCheckpoint(const StateTag& tag) {
 }
 
 void JobRunner::CommitCheckpointFiles(const StateTag& tag) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (checkpointer_ != nullptr) checkpointer_->Commit(tag);
 }
 
@@ -176,7 +176,7 @@ void JobRunner::Drop(std::function<void()> then) {
 // ---- the thread ------------------------------------------------------------------------------
 
 void JobRunner::Add(Order order) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   orders_.push_back(std::move(order));
 }
 
@@ -184,11 +184,11 @@ void JobRunner::Run() {
   while (true) {
     Order order;
     {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
         return stop_ || !orders_.empty();
       };
-      mutex_.Await(absl::Condition(&ready));
+      mutex_.Await(Condition(&ready));
       if (orders_.empty()) return;
       order = std::move(orders_.front());
       orders_.pop_front();
@@ -211,7 +211,7 @@ void JobRunner::StopMesh(Epoch below, bool changing) {
   if (below > 0) listener_.CancelThrough(below - 1);
   std::shared_ptr<Communicator> communicator;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (communicator_epoch_ < below) communicator = communicator_;
   }
   if (communicator == nullptr) return;
@@ -226,7 +226,7 @@ void JobRunner::StopMesh(Epoch below, bool changing) {
 void JobRunner::CloseMesh() {
   std::shared_ptr<Communicator> communicator;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     communicator = std::move(communicator_);
     communicator_ = nullptr;
   }
@@ -266,7 +266,7 @@ bool JobRunner::Prepare(const JobId& job, const std::shared_ptr<const JobSpec>& 
   const JobSpec& spec = *described;
   Incarnation self;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     self = self_;
   }
   const std::string& checkpoints = spec.checkpoints.directory;
@@ -298,7 +298,7 @@ bool JobRunner::Prepare(const JobId& job, const std::shared_ptr<const JobSpec>& 
   if (!checkpoints.empty()) {
     {
       CheckpointObserver& observer = *this;
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       checkpointer_ = std::make_shared<Checkpointer>(*context_, files_, self, observer);
     }
   }
@@ -366,7 +366,7 @@ void JobRunner::DoConnect(const View& view) {
   spec.epoch = view.epoch;
   Incarnation self;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     self = self_;
     spec.token = absl::StrCat(fleet_id_, "/", view.job);
   }
@@ -389,7 +389,7 @@ void JobRunner::DoConnect(const View& view) {
     return ReportMeshFailure(view.epoch, communicator.status(), std::nullopt);
   }
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     communicator_ = *std::move(communicator);
     communicator_epoch_ = view.epoch;
   }
@@ -398,7 +398,7 @@ void JobRunner::DoConnect(const View& view) {
   // mesh is queued behind this one.
   if (view.epoch < stopped_below()) return;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     source_.Offer(view.job, fleet_id_, self_, replica_.get());
   }
   core_.Dispatch(worker::MeshConnected{view.epoch});
@@ -410,7 +410,7 @@ void JobRunner::DropState() {
   CloseMesh();
   std::shared_ptr<Checkpointer> checkpointer;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     checkpointer = std::move(checkpointer_);
     checkpointer_ = nullptr;
   }

@@ -16,11 +16,11 @@
 #include <thread>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "base/control/messages.h"
 #include "base/file.h"
 #include "base/job_spec.h"
 #include "base/log.h"
+#include "base/mutex.h"
 #include "collectives/engine/communicator.h"
 #include "collectives/transport/tcp_listener.h"
 #include "worker/core/events.h"
@@ -152,7 +152,7 @@ class JobRunner : private CheckpointObserver, private LearningObserver {
   Progress progress_;
   bool beyond_use_ = false;  // an order for this job was left half done
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
   std::deque<Order> orders_ ABSL_GUARDED_BY(mutex_);
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   Incarnation self_ ABSL_GUARDED_BY(mutex_);

@@ -108,7 +108,7 @@ void JobRunner::DoRunSteps(const View& view, Step first_step) {
   std::shared_ptr<Communicator> communicator;
   std::shared_ptr<Checkpointer> checkpointer;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (communicator_epoch_ != view.epoch || communicator_ == nullptr) return;
     communicator = communicator_;
     checkpointer = checkpointer_;
@@ -132,7 +132,7 @@ void JobRunner::DoRunSteps(const View& view, Step first_step) {
 void JobRunner::FinalWork(Epoch epoch, const StateTag& tag) {
   std::shared_ptr<Communicator> communicator;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (communicator_epoch_ != epoch || communicator_ == nullptr) return;
     communicator = communicator_;
   }
@@ -162,7 +162,7 @@ absl::StatusOr<std::string> JobRunner::FinalCheckpoint(Epoch epoch, Rank rank,
                                                        const StateTag& tag) {
   std::shared_ptr<Checkpointer> checkpointer;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     checkpointer = checkpointer_;
   }
   if (rank != 0 || checkpointer == nullptr) return std::string();

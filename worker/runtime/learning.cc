@@ -31,7 +31,7 @@ Learning::~Learning() { Stop(); }
 
 void Learning::Stop() {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     stopped_ = true;
   }
   learner_.reset();
@@ -39,7 +39,7 @@ void Learning::Stop() {
 
 absl::Status Learning::LearnUpTo(const StateTag& tag) {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (!complete_) return absl::FailedPreconditionError("the snapshot is not complete");
     while (!buffered_.empty() && buffered_.front().tag.step <= tag.step) ApplyFront();
     const StateTag reached = replica_.counters().tag;
@@ -54,21 +54,21 @@ absl::Status Learning::LearnUpTo(const StateTag& tag) {
 }
 
 absl::Status Learning::OnHeader(const SnapshotHeader& header) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   header_ = header;
   arrays_.assign(header.array_count, std::vector<float>(header.array_elements));
   return absl::OkStatus();
 }
 
 absl::Status Learning::OnSnapshotChunk(int array, int64_t offset, absl::Span<const float> values) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   std::copy(values.begin(), values.end(), arrays_[array].begin() + offset);
   return absl::OkStatus();
 }
 
 absl::Status Learning::OnSnapshotDone() {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     MUSTER_RETURN_IF_ERROR(replica_.Fill(
         [this](absl::Span<float> parameters, absl::Span<const absl::Span<float>> slots)
             ABSL_NO_THREAD_SAFETY_ANALYSIS -> absl::StatusOr<ReplicaCounters> {
@@ -90,7 +90,7 @@ absl::Status Learning::OnSnapshotDone() {
 
 absl::Status Learning::OnStep(StepItem item) {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     stable_ = item.stable;
     buffered_.push_back(std::move(item));
     ApplyStable();
@@ -101,7 +101,7 @@ absl::Status Learning::OnStep(StepItem item) {
 
 absl::Status Learning::OnStable(const StateTag& stable) {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     stable_ = stable;
     ApplyStable();
   }
@@ -111,7 +111,7 @@ absl::Status Learning::OnStable(const StateTag& stable) {
 
 void Learning::OnEnded(const absl::Status& reason) {
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (stopped_) return;
   }
   observer_.OnLearningFailed(attempt_, reason);
@@ -134,7 +134,7 @@ void Learning::Report() {
   std::optional<StateTag> applied, learned;
   bool caught_up = false;
   {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (!complete_) return;
     applied = replica_.counters().tag;
     learned = buffered_.empty() ? applied : buffered_.back().tag;

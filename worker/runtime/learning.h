@@ -13,8 +13,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
-#include "absl/synchronization/mutex.h"
 #include "base/control/messages.h"
+#include "base/mutex.h"
 #include "worker/rpc/state_learner.h"
 #include "worker/runtime/replica.h"
 
@@ -64,7 +64,7 @@ class Learning : private StateSink {
   Replica& replica_;
   LearningObserver& observer_;
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
   SnapshotHeader header_ ABSL_GUARDED_BY(mutex_);
   std::vector<std::vector<float>> arrays_
       ABSL_GUARDED_BY(mutex_);  // until the snapshot is complete

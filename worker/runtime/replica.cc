@@ -19,12 +19,12 @@ Replica::Replica(const Layout& layout, const UpdateRule& rule,
       gradients_(layout.padded_count()) {}
 
 ReplicaCounters Replica::counters() const {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return counters_;
 }
 
 void Replica::Initialize(uint64_t seed, const StateTag& tag) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   InitializeParameters(layout_, seed, absl::MakeSpan(parameters_));
   for (std::vector<float>& slot : slots_) std::fill(slot.begin(), slot.end(), 0.0f);
   counters_ = ReplicaCounters{.tag = tag};
@@ -33,19 +33,19 @@ void Replica::Initialize(uint64_t seed, const StateTag& tag) {
 absl::Status Replica::Fill(
     const std::function<absl::StatusOr<ReplicaCounters>(
         absl::Span<float> parameters, absl::Span<const absl::Span<float>> slots)>& fill) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   MUSTER_ASSIGN_OR_RETURN(counters_, fill(absl::MakeSpan(parameters_), SlotSpans()));
   return absl::OkStatus();
 }
 
 void Replica::Retag(const StateTag& tag) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   MUSTER_CHECK_EQ(tag.step, counters_.tag.step);
   counters_.tag = tag;
 }
 
 void Replica::Apply(const CommitRecord& record, absl::Span<const float> gradient) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   MUSTER_CHECK_EQ(record.step, counters_.tag.step + 1);
   if (record.finite) {
     const double norm_of_sum = record.gradient_norm * static_cast<double>(record.samples);
@@ -71,18 +71,18 @@ void Replica::Apply(const CommitRecord& record, absl::Span<const float> gradient
 }
 
 std::shared_ptr<const ReplicaSnapshot> Replica::Snapshot() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   return SnapshotLocked();
 }
 
 std::shared_ptr<const ReplicaSnapshot> Replica::SnapshotAndListen(ReplicaListener* listener) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   listeners_.push_back(listener);
   return SnapshotLocked();
 }
 
 void Replica::StopListening(ReplicaListener* listener) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   listeners_.erase(std::remove(listeners_.begin(), listeners_.end(), listener), listeners_.end());
 }
 

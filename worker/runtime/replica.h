@@ -12,9 +12,9 @@
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "absl/types/span.h"
 #include "base/control/messages.h"
+#include "base/mutex.h"
 #include "state/layout.h"
 #include "state/step_scalars.h"
 #include "state/update_rule.h"
@@ -105,7 +105,7 @@ class Replica {
   // The training thread's own.
   std::vector<float> gradients_;
 
-  mutable absl::Mutex mutex_;
+  mutable Mutex mutex_;
   ReplicaCounters counters_ ABSL_GUARDED_BY(mutex_);
   std::vector<ReplicaListener*> listeners_ ABSL_GUARDED_BY(mutex_);
 };

@@ -31,11 +31,11 @@ class ReplicaFeed : public StateFeed, public ReplicaListener {
   absl::Span<const float> Array(int index) const override { return snapshot_->arrays[index]; }
 
   absl::StatusOr<std::optional<FeedItem>> Next(absl::Time deadline) override {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       return !ended_.ok() || !steps_.empty() || stable_moved_;
     };
-    mutex_.AwaitWithDeadline(absl::Condition(&ready), deadline);
+    mutex_.AwaitWithDeadline(Condition(&ready), deadline);
     if (!ended_.ok()) return ended_;
     if (!steps_.empty()) {
       StepItem item = std::move(steps_.front());
@@ -53,7 +53,7 @@ class ReplicaFeed : public StateFeed, public ReplicaListener {
 
   void OnApplied(const CommitRecord& record, const StateTag& tag,
                  std::shared_ptr<const std::vector<float>> gradient) override {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (!ended_.ok()) return;
     StepItem item{.record = record, .tag = tag, .gradient = std::move(gradient)};
     buffered_bytes_ += Bytes(item);
@@ -68,13 +68,13 @@ class ReplicaFeed : public StateFeed, public ReplicaListener {
   }
 
   void SetStable(const StateTag& stable) {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     stable_moved_ = stable_moved_ || stable != stable_;
     stable_ = stable;
   }
 
   void End(const absl::Status& reason) {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (ended_.ok()) ended_ = reason;
     steps_.clear();
   }
@@ -89,7 +89,7 @@ class ReplicaFeed : public StateFeed, public ReplicaListener {
   std::shared_ptr<const ReplicaSnapshot> snapshot_;
   SnapshotHeader header_;
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
   std::deque<StepItem> steps_ ABSL_GUARDED_BY(mutex_);
   int64_t buffered_bytes_ ABSL_GUARDED_BY(mutex_) = 0;
   StateTag stable_ ABSL_GUARDED_BY(mutex_);
@@ -99,7 +99,7 @@ class ReplicaFeed : public StateFeed, public ReplicaListener {
 
 void ReplicaStateSource::Offer(const JobId& job, const std::string& fleet_id, Incarnation self,
                                Replica* replica) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   MUSTER_CHECK(replica_ == nullptr || replica_ == replica) << "another replica is on offer";
   if (replica_ == replica && job_ == job && fleet_id_ == fleet_id && self_ == self) return;
   job_ = job;
@@ -110,7 +110,7 @@ void ReplicaStateSource::Offer(const JobId& job, const std::string& fleet_id, In
 }
 
 void ReplicaStateSource::Withdraw() {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (replica_ == nullptr) return;
   for (ReplicaFeed* feed : feeds_) {
     replica_->StopListening(feed);
@@ -120,14 +120,14 @@ void ReplicaStateSource::Withdraw() {
 }
 
 void ReplicaStateSource::SetStable(const StateTag& stable) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   if (stable == stable_) return;
   stable_ = stable;
   for (ReplicaFeed* feed : feeds_) feed->SetStable(stable);
 }
 
 absl::StatusOr<std::unique_ptr<StateFeed>> ReplicaStateSource::Open(const LearnRequest& request) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   const auto refuse = [](absl::string_view what) {
     return absl::FailedPreconditionError(absl::StrCat("cannot serve state: ", what));
   };
@@ -148,7 +148,7 @@ absl::StatusOr<std::unique_ptr<StateFeed>> ReplicaStateSource::Open(const LearnR
 }
 
 void ReplicaStateSource::Closed(ReplicaFeed* feed) {
-  absl::MutexLock lock(&mutex_);
+  MutexLock lock(&mutex_);
   feeds_.erase(feed);
   if (replica_ != nullptr) replica_->StopListening(feed);
 }

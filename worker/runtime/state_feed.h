@@ -7,8 +7,8 @@
 #include <string>
 
 #include "absl/base/thread_annotations.h"
-#include "absl/synchronization/mutex.h"
 #include "base/control/messages.h"
+#include "base/mutex.h"
 #include "worker/rpc/state_source.h"
 #include "worker/runtime/replica.h"
 
@@ -40,7 +40,7 @@ class ReplicaStateSource : public StateSource {
   void Closed(ReplicaFeed* feed) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const int64_t max_buffered_bytes_;
-  absl::Mutex mutex_;
+  Mutex mutex_;
   JobId job_ ABSL_GUARDED_BY(mutex_);
   std::string fleet_id_ ABSL_GUARDED_BY(mutex_);
   Incarnation self_ ABSL_GUARDED_BY(mutex_);

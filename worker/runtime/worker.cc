@@ -6,7 +6,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/random/random.h"
-#include "absl/synchronization/mutex.h"
+#include "base/mutex.h"
 #include "base/status_macros.h"
 #include "collectives/transport/tcp_listener.h"
 #include "worker/device/registry.h"
@@ -93,8 +93,8 @@ class Daemon::Impl : private SessionObserver {
   void Drain() { host_->Dispatch(worker::DrainRequested{}); }
 
   int Wait(std::string* reason) {
-    absl::MutexLock lock(&mutex_);
-    mutex_.Await(absl::Condition(&left_));
+    MutexLock lock(&mutex_);
+    mutex_.Await(Condition(&left_));
     *reason = exit_reason_;
     return exit_code_;
   }
@@ -191,7 +191,7 @@ class Daemon::Impl : private SessionObserver {
   void Obey(const worker::CancelTimer&) {}
 
   void Leave(int code, std::string reason) {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     if (left_) return;
     left_ = true;
     exit_code_ = code;
@@ -214,7 +214,7 @@ class Daemon::Impl : private SessionObserver {
   std::unique_ptr<SessionClient> session_;
   std::thread executor_;
 
-  absl::Mutex mutex_;
+  Mutex mutex_;
   bool left_ ABSL_GUARDED_BY(mutex_) = false;
   int exit_code_ ABSL_GUARDED_BY(mutex_) = 0;
   std::string exit_reason_ ABSL_GUARDED_BY(mutex_);
