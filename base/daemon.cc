@@ -27,6 +27,9 @@ sigset_t Signals() {
 }  // namespace
 
 void TuneProcess() {
+  for (int number : {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV}) {
+    signal(number, SIG_DFL);
+  }
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 2147483647);

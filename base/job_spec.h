@@ -105,6 +105,8 @@ struct CommunicationSpec {
   Algorithm algorithm = Algorithm::kAutomatic;
   int64_t bucket_bytes = 1 << 20;
   int64_t timeout_ms = 30'000;
+  enum class Transport : uint8_t { kAutomatic, kTcp, kSharedMemory };
+  Transport transport = Transport::kAutomatic;
   bool operator==(const CommunicationSpec&) const = default;
 };
 

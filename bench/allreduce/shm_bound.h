@@ -7,8 +7,8 @@ namespace muster::bench {
 
 // Serves (rank_group.h): between two barriers, rank r reads slice r of every rank's mapped buffer,
 // sums in registers, and writes the sum into slice r of every rank's buffer, past the caches from
-// 4 MiB up. The barriers spin where each rank has a core, and sleep on a futex otherwise. No checks,
-// no deadlines, no death.
+// 4 MiB up. The barriers spin where each rank has a core, and sleep on a futex otherwise. No
+// checks, no deadlines, no death.
 int ServeShmBound(int ranks);
 
 }  // namespace muster::bench

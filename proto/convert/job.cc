@@ -265,6 +265,19 @@ absl::StatusOr<CommunicationSpec> ConvertCommunication(const v1::Communication& 
       return FieldError("communication.algorithm", "RING, DIRECT or absent",
                         absl::StrCat("number ", static_cast<int>(communication.algorithm())));
   }
+  switch (communication.transport()) {
+    case v1::Communication::TRANSPORT_UNSPECIFIED:
+      break;
+    case v1::Communication::TCP:
+      spec.transport = CommunicationSpec::Transport::kTcp;
+      break;
+    case v1::Communication::SHARED_MEMORY:
+      spec.transport = CommunicationSpec::Transport::kSharedMemory;
+      break;
+    default:
+      return FieldError("communication.transport", "TCP, SHARED_MEMORY or absent",
+                        absl::StrCat("number ", static_cast<int>(communication.transport())));
+  }
   if (communication.has_bucket_bytes()) spec.bucket_bytes = communication.bucket_bytes();
   MUSTER_RETURN_IF_ERROR(CheckRange("communication.bucket_bytes", spec.bucket_bytes,
                                     kLeastBucketBytes, kMaxBucketBytes));

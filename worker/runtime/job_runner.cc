@@ -8,8 +8,8 @@
 #include "absl/time/clock.h"
 #include "base/check.h"
 #include "base/status_macros.h"
-#include "collectives/transport/tcp_transport.h"
 #include "worker/checkpoint/checkpoint_reader.h"
+#include "worker/runtime/connect_mesh.h"
 
 namespace muster {
 JobRunner::JobRunner(const JobRunnerOptions& options, CorePort& core, TcpListener& listener,
@@ -231,6 +231,12 @@ void JobRunner::CloseMesh() {
     communicator_ = nullptr;
   }
   view_.reset();
+  if (communicator == nullptr) return;
+  communicator->Close();
+  if (!communicator->MustRenewBuffers() || replica_ == nullptr) return;
+  logger_.Warning("gradients_renewed", "a frozen worker could still write to the gradient buffer");
+  const absl::Status renewed = replica_->RenewGradients();
+  if (!renewed.ok()) Fail(renewed);
 }
 
 void JobRunner::ReportMeshFailure(Epoch epoch, const absl::Status& status,
@@ -284,8 +290,19 @@ bool JobRunner::Prepare(const JobId& job, const std::shared_ptr<const JobSpec>& 
     return false;
   }
   context_ = *std::move(context);
-  replica_ = std::make_unique<Replica>(context_->layout(), context_->rule(),
-                                       context_->learning_rate(), spec.training.clip_norm);
+  SharedBuffer gradients;
+  if (options_.arena != nullptr) {
+    auto shared = options_.arena->Allocate(
+        static_cast<int64_t>(context_->layout().padded_count() * sizeof(float)));
+    if (!shared.ok()) {
+      Fail(Annotate(shared.status(), "memory for the gradient"));
+      return false;
+    }
+    gradients = *std::move(shared);
+  }
+  replica_ =
+      std::make_unique<Replica>(context_->layout(), context_->rule(), context_->learning_rate(),
+                                spec.training.clip_norm, std::move(gradients));
   meter_ = std::make_unique<StepMeter>();
   trainer_ = std::make_unique<Trainer>(*context_, *replica_, *meter_);
   metrics_ = std::make_unique<JobMetrics>(JobMetricsOptions{.directory = options_.run_directory,
@@ -375,16 +392,22 @@ void JobRunner::DoConnect(const View& view) {
   for (const Member& member : view.members) {
     spec.members.push_back({member.incarnation, member.data_address});
   }
-  absl::StatusOr<std::unique_ptr<Transport>> transport =
-      TcpTransport::Connect(listener_, std::move(spec), absl::Now() + options_.mesh_timeout);
-  if (!transport.ok()) return ReportMeshFailure(view.epoch, transport.status(), std::nullopt);
+  absl::StatusOr<HostMesh> mesh =
+      muster::ConnectMesh(context_->spec().communication.transport, listener_, std::move(spec),
+                          options_.arena, absl::Now() + options_.mesh_timeout);
+  if (absl::IsUnimplemented(mesh.status())) {
+    return Fail(Annotate(mesh.status(), "communication.transport"));
+  }
+  if (!mesh.ok()) return ReportMeshFailure(view.epoch, mesh.status(), std::nullopt);
+  logger_.Info("mesh_connected", "the workers of the view are connected",
+               {{"epoch", view.epoch}, {"transport", mesh->transport->name()}, {"why", mesh->why}});
   CommunicatorOptions options;
   options.default_timeout = absl::Milliseconds(context_->spec().communication.timeout_ms);
   options.on_failure = [this, epoch = view.epoch](const MeshFailure& failure) {
     ReportMeshFailure(epoch, failure.status, failure.culprit);
   };
   absl::StatusOr<std::unique_ptr<Communicator>> communicator =
-      Communicator::Create(*std::move(transport), std::move(options));
+      Communicator::Create(std::move(mesh->transport), std::move(options));
   if (!communicator.ok()) {
     return ReportMeshFailure(view.epoch, communicator.status(), std::nullopt);
   }

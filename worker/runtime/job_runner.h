@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "collectives/engine/communicator.h"
+#include "collectives/transport/shm/shared_arena.h"
 #include "collectives/transport/tcp_listener.h"
 #include "worker/core/events.h"
 #include "worker/device/device.h"
@@ -50,6 +51,8 @@ class CorePort {
 };
 
 struct JobRunnerOptions {
+  // Memory that workers of this host share; null: none.
+  std::shared_ptr<SharedArena> arena;
   std::string host;
   std::string run_directory;       // for metrics files; empty: none
   WorkerGauges* gauges = nullptr;  // may be null

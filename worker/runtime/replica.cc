@@ -1,6 +1,7 @@
 #include "worker/runtime/replica.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/check.h"
 #include "base/status_macros.h"
@@ -9,14 +10,24 @@
 namespace muster {
 
 Replica::Replica(const Layout& layout, const UpdateRule& rule,
-                 const LearningRateOptions& learning_rate, double clip_norm)
+                 const LearningRateOptions& learning_rate, double clip_norm, SharedBuffer shared)
     : layout_(layout),
       rule_(rule),
       learning_rate_(learning_rate),
       clip_norm_(clip_norm),
       parameters_(layout.padded_count()),
       slots_(rule.state_slots(), std::vector<float>(layout.padded_count())),
-      gradients_(layout.padded_count()) {}
+      shared_gradients_(std::move(shared)) {
+  const size_t count = layout.padded_count();
+  if (shared_gradients_.data() == nullptr) {
+    own_gradients_.resize(count);
+    gradients_ = absl::MakeSpan(own_gradients_);
+  } else {
+    MUSTER_CHECK_EQ(shared_gradients_.size(), static_cast<int64_t>(count * sizeof(float)));
+    gradients_ = absl::MakeSpan(reinterpret_cast<float*>(shared_gradients_.data()), count);
+    std::fill(gradients_.begin(), gradients_.end(), 0.0f);
+  }
+}
 
 ReplicaCounters Replica::counters() const {
   MutexLock lock(&mutex_);

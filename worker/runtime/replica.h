@@ -15,6 +15,7 @@
 #include "absl/types/span.h"
 #include "base/control/messages.h"
 #include "base/mutex.h"
+#include "collectives/transport/shm/shared_arena.h"
 #include "state/layout.h"
 #include "state/step_scalars.h"
 #include "state/update_rule.h"
@@ -46,13 +47,16 @@ class ReplicaListener {
 
 class Replica {
  public:
-  // `layout` and `rule` must outlive the object. All state is zero.
+  // `layout` and `rule` must outlive the object. All state is zero. The gradient lies in `shared`,
+  // of layout.padded_count() floats, if that is given: memory that collectives reach in place.
   Replica(const Layout& layout, const UpdateRule& rule, const LearningRateOptions& learning_rate,
-          double clip_norm);
+          double clip_norm, SharedBuffer shared = {});
 
   // ---- training thread ----
   absl::Span<const float> parameters() const { return parameters_; }
-  absl::Span<float> gradients() { return absl::MakeSpan(gradients_); }
+  absl::Span<float> gradients() { return gradients_; }
+  // Takes the gradient out of reach of processes that could write to it so far; it keeps its value.
+  absl::Status RenewGradients() { return shared_gradients_.Renew(); }
   ReplicaCounters counters() const ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Sets initial weights, zero optimizer state.
@@ -103,7 +107,9 @@ class Replica {
   std::vector<float> parameters_;
   std::vector<std::vector<float>> slots_;
   // The training thread's own.
-  std::vector<float> gradients_;
+  SharedBuffer shared_gradients_;  // one of the two
+  std::vector<float> own_gradients_;
+  absl::Span<float> gradients_;
 
   mutable Mutex mutex_;
   ReplicaCounters counters_ ABSL_GUARDED_BY(mutex_);

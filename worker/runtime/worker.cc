@@ -44,6 +44,15 @@ class Daemon::Impl : private SessionObserver {
     if (server_ != nullptr) server_->Shutdown();
   }
 
+  // Memory to share with the workers of this host; null where the system has none.
+  std::shared_ptr<SharedArena> MakeArena() {
+    auto arena = SharedArena::Create();
+    if (arena.ok()) return *std::move(arena);
+    logger_.Warning("no_shared_memory", "workers of this host are reached over TCP instead",
+                    {{"error", arena.status().message()}});
+    return nullptr;
+  }
+
   absl::Status Start() {
     MUSTER_ASSIGN_OR_RETURN(device_,
                             CreateDevice(options_.device, {.cpu = {.threads = options_.threads}}));
@@ -70,7 +79,8 @@ class Daemon::Impl : private SessionObserver {
     core.software_version = options_.software_version;
     host_ = std::make_unique<CoreHost>(core);
     runner_ = std::make_unique<JobRunner>(
-        JobRunnerOptions{.host = options_.host,
+        JobRunnerOptions{.arena = MakeArena(),
+                         .host = options_.host,
                          .run_directory = options_.run_directory,
                          .gauges = gauges_.get(),
                          .mesh_timeout = options_.mesh_timeout,

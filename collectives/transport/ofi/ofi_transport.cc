@@ -20,6 +20,7 @@ namespace {
 constexpr int64_t kMaxReceiveMemory = 256 << 20;
 constexpr int64_t kMinPacketBytes = 1024;
 constexpr int64_t kPacketAlignment = 64;
+constexpr int64_t kEfaPacketBytes = 8 << 10;
 constexpr int kSendBuffers = 64;
 // An early message takes at least this much of the budget.
 constexpr int64_t kMinOverhead = 64;
@@ -72,7 +73,7 @@ class Builder {
           absl::StrCat("mesh spec: rank ", spec.rank, " of ", spec.members.size()));
     }
     if (options_.packets_per_peer < static_cast<int>(kOfiMinWindow) ||
-        options_.packet_bytes < kMinPacketBytes) {
+        (options_.packet_bytes != 0 && options_.packet_bytes < kMinPacketBytes)) {
       return absl::InvalidArgumentError(
           absl::StrCat("libfabric options: ", options_.packets_per_peer, " packets per peer of ",
                        options_.packet_bytes, " bytes; at least ", kOfiMinWindow, " of ",
@@ -94,8 +95,11 @@ class Builder {
     }
     OfiRail& first = *parts_.rails[0];
     const int64_t most = std::min<int64_t>(kMaxReceiveMemory / receives, first.max_message_bytes());
-    packet_bytes_ =
-        std::min<int64_t>(options_.packet_bytes, most) / kPacketAlignment * kPacketAlignment;
+    const int64_t eager = parts_.spec.options.limits.eager_bytes + kPacketAlignment;
+    const int64_t suits =
+        choice_.provider == "efa" ? kEfaPacketBytes : std::max(eager, kMinPacketBytes);
+    const int64_t wanted = options_.packet_bytes != 0 ? options_.packet_bytes : suits;
+    packet_bytes_ = std::min(wanted, most) / kPacketAlignment * kPacketAlignment;
     if (packet_bytes_ < kMinPacketBytes) {
       return absl::ResourceExhaustedError(
           absl::StrCat(choice_.explanation, ": ", receives, " receive buffers of ", kMinPacketBytes,

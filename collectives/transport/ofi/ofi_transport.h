@@ -66,8 +66,10 @@ struct OfiOptions {
   // EFA devices, or the interface of the address that the listener advertises. As many on all
   // ranks.
   std::vector<std::string> rails;
-  // Of a packet, header included. Fewer where buffers for all peers would take over 256 MiB.
-  int packet_bytes = 16 << 10;
+  // Of a packet, header included; messages that fit go in one. 0: about an MTU on efa, elsewhere
+  // what holds TransportLimits::eager_bytes. Fewer where buffers for all peers would take over 256
+  // MiB.
+  int packet_bytes = 0;
   // Receive buffers posted for each peer, 8 or more.
   int packets_per_peer = 32;
   // Say that a write has arrived by immediate data, where the provider carries 4 bytes of it.

@@ -20,8 +20,7 @@ namespace muster {
 class ShmTransport {
  public:
   // As TcpTransport::Connect, and besides:
-  //   UNAVAILABLE         a rank's memory can't be mapped, with the reason
-  //   RESOURCE_EXHAUSTED  no shared memory left
+  //   UNIMPLEMENTED  the ranks can't share memory, with the reason
   // Buffers allocated from `arena` are registered: collectives read and write them in place.
   static absl::StatusOr<std::unique_ptr<Transport>> Connect(TcpListener& listener, MeshSpec spec,
                                                             std::shared_ptr<SharedArena> arena,

@@ -44,7 +44,8 @@ TEST(JobSpecFromProto, KeepsEveryField) {
   expected.checkpoints = {.directory = "/c", .every = 50, .keep = 2, .resume = true};
   expected.communication = {.algorithm = CommunicationSpec::Algorithm::kDirect,
                             .bucket_bytes = 65'536,
-                            .timeout_ms = 5'000};
+                            .timeout_ms = 5'000,
+                            .transport = CommunicationSpec::Transport::kSharedMemory};
   expected.description_json = spec->description_json;
   EXPECT_EQ(*spec, expected);
   EXPECT_THAT(spec->description_json, HasSubstr("\"global_batch\":256"));
@@ -220,6 +221,12 @@ INSTANTIATE_TEST_SUITE_P(
                       static_cast<v1::Communication::Algorithm>(77));
                 },
                 "communication.algorithm: must be RING, DIRECT or absent, got number 77"},
+        BadCase{"UnknownTransport",
+                [](auto& j) {
+                  j.mutable_communication()->set_transport(
+                      static_cast<v1::Communication::Transport>(9));
+                },
+                "communication.transport: must be TCP, SHARED_MEMORY or absent, got number 9"},
         BadCase{"NoTimeout", [](auto& j) { j.mutable_communication()->set_timeout_ms(0); },
                 "communication.timeout_ms: must be 100 to"}),
     [](const auto& info) { return std::string(info.param.label); });

@@ -20,7 +20,9 @@ inline v1::JobDescription ValidJob() {
       clip_norm: 1 evaluate_every: 100 max_nonfinite_steps: 3 }
     workers { min: 2 start: 4 max: 8 start_timeout_ms: 1000 }
     checkpoints { directory: "/c" every: 50 keep: 2 resume: true }
-    communication { algorithm: DIRECT bucket_bytes: 65536 timeout_ms: 5000 }
+    communication {
+      algorithm: DIRECT bucket_bytes: 65536 timeout_ms: 5000 transport: SHARED_MEMORY
+    }
   )",
                                                                     &job);
   if (!parsed) std::abort();

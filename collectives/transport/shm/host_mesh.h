@@ -1,0 +1,32 @@
+// Connects the ranks of a view by shared memory or by TCP, all in the same way: which, they find
+// out together.
+#ifndef MUSTER_COLLECTIVES_TRANSPORT_SHM_HOST_MESH_H_
+#define MUSTER_COLLECTIVES_TRANSPORT_SHM_HOST_MESH_H_
+
+#include <memory>
+#include <string>
+
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "collectives/transport/shm/shared_arena.h"
+#include "collectives/transport/tcp_listener.h"
+#include "collectives/transport/tcp_transport.h"
+#include "collectives/transport/transport.h"
+
+namespace muster {
+
+struct HostMesh {
+  std::unique_ptr<Transport> transport;
+  // Why it is this transport: "all 4 ranks share a host", "rank 3 shares no memory: ...".
+  std::string why;
+};
+
+// Shared memory if every rank can map the memory of every other, TCP otherwise. Errors as
+// TcpTransport::Connect. `arena` may be null: then this rank shares no memory. All ranks must call
+// this, or all ShmTransport::Connect or TcpTransport::Connect.
+absl::StatusOr<HostMesh> ConnectHostMesh(TcpListener& listener, MeshSpec spec,
+                                         std::shared_ptr<SharedArena> arena, absl::Time deadline);
+
+}  // namespace muster
+
+#endif  // MUSTER_COLLECTIVES_TRANSPORT_SHM_HOST_MESH_H_

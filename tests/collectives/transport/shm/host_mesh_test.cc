@@ -1,0 +1,67 @@
+#include "collectives/transport/shm/host_mesh.h"
+
+#include "tests/collectives/transport/mesh_fixture.h"
+
+namespace muster {
+namespace {
+
+// Connects three ranks; those in `without` have no memory to share.
+std::vector<absl::StatusOr<HostMesh>> Connect(const std::vector<Rank>& without) {
+  constexpr int kRanks = 3;
+  std::vector<std::unique_ptr<TcpListener>> listeners;
+  MeshSpec spec;
+  spec.token = "test";
+  spec.epoch = 1;
+  for (Rank r = 0; r < kRanks; ++r) {
+    listeners.push_back(TcpListener::Create().value());
+    spec.members.push_back(
+        {Incarnation{static_cast<uint64_t>(1 + r)}, listeners.back()->address()});
+  }
+  std::vector<absl::StatusOr<HostMesh>> meshes(kRanks);
+  RunRanks(kRanks, [&](Rank r) {
+    MeshSpec mine = spec;
+    mine.rank = r;
+    std::shared_ptr<SharedArena> arena;
+    if (std::find(without.begin(), without.end(), r) == without.end()) {
+      arena = SharedArena::Create().value();
+    }
+    meshes[r] = ConnectHostMesh(*listeners[r], mine, arena, absl::Now() + absl::Seconds(20));
+  });
+  return meshes;
+}
+
+TEST(HostMeshTest, RanksThatCanShareMemoryDo) {
+  for (const auto& mesh : Connect({})) {
+    ASSERT_TRUE(mesh.ok()) << mesh.status();
+    EXPECT_EQ(mesh->transport->name(), "shm");
+    EXPECT_EQ(mesh->why, "all 3 ranks share a host");
+  }
+}
+
+TEST(HostMeshTest, AllUseTcpIfOneCannotAndEachSaysWhy) {
+  const auto meshes = Connect({1});
+  for (const auto& mesh : meshes) {
+    ASSERT_TRUE(mesh.ok()) << mesh.status();
+    EXPECT_EQ(mesh->transport->name(), "tcp");
+  }
+  EXPECT_EQ(meshes[1]->why, "this rank has no memory to share");
+  EXPECT_THAT(meshes[0]->why, testing::HasSubstr("rank 1"));
+  // The mesh works.
+  const uint8_t sent = 7;
+  uint8_t got = 0;
+  meshes[0]->transport->PostSend(
+      2, 5, absl::MakeConstSpan(reinterpret_cast<const std::byte*>(&sent), 1), 1);
+  meshes[2]->transport->PostReceive(0, 5, absl::MakeSpan(reinterpret_cast<std::byte*>(&got), 1), 2);
+  std::vector<uint64_t> completed;
+  while (completed.empty()) {
+    ASSERT_TRUE(
+        meshes[0]->transport->Poll(absl::InfinitePast(), absl::ZeroDuration(), &completed).ok());
+    completed.clear();
+    ASSERT_TRUE(
+        meshes[2]->transport->Poll(absl::InfinitePast(), absl::ZeroDuration(), &completed).ok());
+  }
+  EXPECT_EQ(got, 7);
+}
+
+}  // namespace
+}  // namespace muster
