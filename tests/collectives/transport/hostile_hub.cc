@@ -22,7 +22,10 @@ absl::Status Gone(Rank rank, absl::string_view how) {
 }  // namespace
 
 HostileHub::HostileHub(int world_size, uint64_t seed, const TransportLimits& limits)
-    : limits_(limits), seed_(seed), ends_(static_cast<size_t>(world_size)) {
+    : world_size_(world_size),
+      limits_(limits),
+      seed_(seed),
+      ends_(static_cast<size_t>(world_size)) {
   for (End& end : ends_) end.inboxes = std::vector<Inbox>(static_cast<size_t>(world_size));
 }
 

@@ -28,7 +28,7 @@ class HostileHub {
   };
 
   HostileHub(int world_size, uint64_t seed, const TransportLimits& limits);
-  int world_size() const { return static_cast<int>(ends_.size()); }
+  int world_size() const { return world_size_; }
 
   void Send(Rank from, Rank to, uint64_t tag, absl::Span<const std::byte> bytes, uint64_t token);
   void Await(Rank self, Rank from, const PendingReceive& receive);
@@ -101,6 +101,7 @@ class HostileHub {
   void CheckPeers(Rank self) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   bool HasWork(const End& end) const;
 
+  const int world_size_;
   const TransportLimits limits_;
   const uint64_t seed_;
   mutable Mutex mu_;
