@@ -4,6 +4,8 @@
 #   An executable in build/<preset>/bin.
 # muster_test(NAME SRCS ... DEPS ... [ARGS ...] [LABELS ...] [TIMEOUT seconds])
 #   A GoogleTest program run by ctest as one test. Linked with gtest_main and gmock unless NO_MAIN.
+#   Its folder below tests/ is a label, and names a target: tests_collectives_engine builds all tests of
+#   collectives/engine.
 
 function(muster_library name)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
@@ -37,5 +39,12 @@ function(muster_test name)
   endif()
   target_precompile_headers(${name} REUSE_FROM muster_test_pch)
   add_test(NAME ${name} COMMAND ${name} ${ARG_ARGS} WORKING_DIRECTORY ${CMAKE_SOURCE_DIR})
-  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${ARG_LABELS}")
+  file(RELATIVE_PATH folder ${CMAKE_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR})
+  set(labels ${folder} ${ARG_LABELS})
+  set_tests_properties(${name} PROPERTIES TIMEOUT ${ARG_TIMEOUT} LABELS "${labels}")
+  string(REPLACE "/" "_" group tests_${folder})
+  if(NOT TARGET ${group})
+    add_custom_target(${group})
+  endif()
+  add_dependencies(${group} ${name})
 endfunction()

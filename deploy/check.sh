@@ -40,7 +40,9 @@ case "$check" in
       xargs -0 -n 1 -P "$(nproc)" clang-tidy --quiet --warnings-as-errors='*' -p build/tidy
     ;;
   asan | tsan)
-    deploy/build.sh "$check"
+    # The preset names what to build.
+    [ -e "build/$check/build.ninja" ] || cmake --preset "$check" >&2
+    cmake --build --preset "$check" -j "$(nproc)" >&2
     ctest --preset "$check" "$@"
     ;;
   fuzz)
