@@ -13,7 +13,7 @@
 namespace muster {
 namespace {
 
-constexpr int kMutations = 1'000;
+constexpr int kMutations = 5'000;
 
 // By file name. ctest runs this in the root of the sources.
 std::map<std::string, std::string> ReadCorpus(const FuzzTarget& target) {
