@@ -154,7 +154,9 @@ class CoordinatorCore {
   void OnLease(Incarnation incarnation);
   void OnReattachGrace(Incarnation incarnation);
   void ArmGrace(Incarnation incarnation, Worker& worker);
-  void Evict(Incarnation incarnation, const std::string& reason, ViewChangeCause cause);
+  // `permanent`: its process is told not to join as another incarnation.
+  void Evict(Incarnation incarnation, const std::string& reason, ViewChangeCause cause,
+             bool permanent = false);
   void Retire(Incarnation incarnation, const std::string& reason);
   void Forget(Incarnation incarnation);
   bool IsEvicted(Incarnation incarnation) const;

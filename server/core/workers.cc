@@ -30,23 +30,29 @@ void CoordinatorCore::On(const coordinator::SessionOpened& event) {
         /*permanent=*/true);
     return;
   }
+  std::vector<Incarnation> namesakes;
+  for (const auto& [other, known] : workers_) {
+    if (other != incarnation && known.self.name == name) namesakes.push_back(other);
+  }
+  // A restarted worker has the same name: the old incarnation is dead. Of two live workers with one
+  // name the newer wins, as nothing tells the two cases apart; the older one is told to leave for
+  // good, or both would go on to push each other out.
+  const std::string replaced = absl::StrFormat(
+      "a newer process has joined as worker %s, and two workers cannot have one name", name);
   if (IsEvicted(incarnation)) {
-    Refuse(incarnation, "this incarnation was evicted while it was silent", /*permanent=*/false);
+    if (namesakes.empty()) {
+      Refuse(incarnation, "this incarnation was evicted while it was silent", /*permanent=*/false);
+    } else {
+      Refuse(incarnation, replaced, /*permanent=*/true);
+    }
     return;
   }
   heard_epoch_ = std::max(heard_epoch_, hello.highest_epoch);
 
   Worker* worker = Find(incarnation);
   if (worker == nullptr) {
-    // A restarted worker has the same name: the old incarnation is dead. Of two live workers with
-    // one name the newer wins, as nothing tells the two cases apart.
-    std::vector<Incarnation> namesakes;
-    for (const auto& [other, known] : workers_) {
-      if (known.self.name == name) namesakes.push_back(other);
-    }
-    for (Incarnation other : namesakes) {
-      Evict(other, absl::StrFormat("worker %s has joined as a new incarnation", name),
-            ViewChangeCause::kDeath);
+    for (const Incarnation other : namesakes) {
+      Evict(other, replaced, ViewChangeCause::kDeath, /*permanent=*/true);
     }
     if (static_cast<int>(workers_.size()) >= options_.max_workers) {
       Refuse(
@@ -193,7 +199,7 @@ void CoordinatorCore::OnReattachGrace(Incarnation incarnation) {
 }
 
 void CoordinatorCore::Evict(Incarnation incarnation, const std::string& reason,
-                            ViewChangeCause cause) {
+                            ViewChangeCause cause, bool permanent) {
   const Worker* worker = Find(incarnation);
   if (worker == nullptr) return;
   const View* view = CurrentView();
@@ -207,7 +213,7 @@ void CoordinatorCore::Evict(Incarnation incarnation, const std::string& reason,
   if (!options_.rules.eviction_is_final) return;
   Note(Severity::kWarning, absl::StrFormat("evicted worker %s: %s", worker->self.name, reason));
   Record(MemberEvicted{incarnation, reason});
-  Emit(coordinator::SendDirective{incarnation, Evicted{reason, /*permanent=*/false}});
+  Emit(coordinator::SendDirective{incarnation, Evicted{reason, permanent}});
   Emit(coordinator::CloseSession{incarnation, reason});
   Forget(incarnation);
 }

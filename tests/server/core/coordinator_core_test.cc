@@ -131,13 +131,21 @@ TEST(CoordinatorCoreTest, ReattachingChangesNoView) {
 TEST(CoordinatorCoreTest, ARestartedWorkerFencesItsOldIncarnation) {
   FleetScript fleet;
   fleet.StartJob(2, 3);
-  EXPECT_THAT(fleet.Join(3, "w2"), Contains("persist evicted #2"));
+  const Lines joined = fleet.Join(3, "w2");
+  EXPECT_THAT(joined, Contains("persist evicted #2"));
+  // For good: a process that still lives would push the new one out, and be pushed out, for ever.
+  EXPECT_THAT(joined,
+              Contains(StartsWith("#2 <- refused: a newer process has joined as worker w2")));
   EXPECT_EQ(fleet.core().PendingEpoch(), 2u);
   fleet.Answer(1, 2);
   EXPECT_THAT(fleet.Fire(TimerKind::kCollect), Contains("changed to view 2: death w2"));
   // Rule 2: for good.
-  EXPECT_THAT(fleet.Join(2), Contains(StartsWith("#2 <- evicted")));
+  EXPECT_THAT(fleet.Join(2), Contains(StartsWith("#2 <- refused: a newer process")));
   EXPECT_THAT(fleet.Join(2), Not(Contains("#2 <- welcome")));
+  // Without the new one it may come back, as another incarnation.
+  fleet.Close(3);
+  fleet.Fire(TimerKind::kLease, 3);
+  EXPECT_THAT(fleet.Join(2), Contains(StartsWith("#2 <- evicted")));
 }
 
 TEST(CoordinatorCoreTest, AnUnfollowedDirectiveIsSentAgain) {
