@@ -15,8 +15,11 @@
 namespace muster {
 namespace {
 
-// Scrapes are rare and short: one thread listens, one serves.
-constexpr size_t kServerThreads = 2;
+// Scrapes are rare and short, but each connection that says nothing (a port scan, a balancer's
+// probe) holds a thread until the time for a request is over: the library's 30 s and 2 threads
+// would leave two such connections in the way of every scrape.
+constexpr char kServerThreads[] = "8";
+constexpr char kRequestTimeoutMs[] = "1000";
 
 absl::Status CheckAddress(absl::string_view address) {
   const size_t colon = address.rfind(':');
@@ -47,7 +50,9 @@ absl::StatusOr<std::unique_ptr<MetricsEndpoint>> MetricsEndpoint::Start(
   std::unique_ptr<prometheus::Exposer> exposer;
   std::vector<int> ports;
   try {
-    exposer = std::make_unique<prometheus::Exposer>(bind_address, kServerThreads);
+    exposer = std::make_unique<prometheus::Exposer>(
+        std::vector<std::string>{"listening_ports", bind_address, "num_threads", kServerThreads,
+                                 "request_timeout_ms", kRequestTimeoutMs});
     exposer->RegisterCollectable(registry);
     ports = exposer->GetListeningPorts();
   } catch (const std::exception& error) {

@@ -3,9 +3,11 @@
 #include <arpa/inet.h>
 #include <netinet/in.h>
 #include <sys/socket.h>
+#include <sys/time.h>
 #include <unistd.h>
 
 #include <string>
+#include <vector>
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -18,15 +20,23 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// What an HTTP/1.0 GET of /metrics on 127.0.0.1:port answers, headers included.
-std::string Scrape(int port) {
+// A connection to 127.0.0.1:port; reading from it gives up after ten seconds.
+int Dial(int port) {
   const int descriptor = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   EXPECT_GE(descriptor, 0);
+  const timeval patience = {.tv_sec = 10, .tv_usec = 0};
+  EXPECT_EQ(setsockopt(descriptor, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience)), 0);
   sockaddr_in address = {};
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(port));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
   EXPECT_EQ(connect(descriptor, reinterpret_cast<sockaddr*>(&address), sizeof(address)), 0);
+  return descriptor;
+}
+
+// What an HTTP/1.0 GET of /metrics on 127.0.0.1:port answers, headers included.
+std::string Scrape(int port) {
+  const int descriptor = Dial(port);
   const std::string request = "GET /metrics HTTP/1.0\r\n\r\n";
   EXPECT_EQ(send(descriptor, request.data(), request.size(), MSG_NOSIGNAL),
             static_cast<ssize_t>(request.size()));
@@ -62,6 +72,15 @@ TEST(MetricsEndpointTest, ServesWhatTheRegistryHolds) {
   EXPECT_THAT(answer, HasSubstr("muster_world_size 4"));
   counter.Increment();
   EXPECT_THAT(Scrape((*endpoint)->port()), HasSubstr("muster_steps_total{job=\"j\"} 4"));
+}
+
+TEST(MetricsEndpointTest, SilentConnectionsDoNotKeepAScrapeOut) {
+  auto endpoint = MetricsEndpoint::Start("127.0.0.1:0");
+  ASSERT_TRUE(endpoint.ok()) << endpoint.status();
+  std::vector<int> silent;
+  for (int i = 0; i < 16; ++i) silent.push_back(Dial((*endpoint)->port()));
+  EXPECT_THAT(Scrape((*endpoint)->port()), HasSubstr("200 OK"));
+  for (const int descriptor : silent) close(descriptor);
 }
 
 TEST(MetricsEndpointTest, APortInUseIsAnErrorThatNamesIt) {
