@@ -1,10 +1,13 @@
 #include "base/daemon.h"
 
+#include <fcntl.h>
 #include <malloc.h>
 #include <pthread.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
@@ -25,6 +28,25 @@ sigset_t Signals() {
 }
 
 }  // namespace
+
+void OpenStandardDescriptors() {
+  int descriptor;
+  do {
+    descriptor = open("/dev/null", O_RDWR | O_CLOEXEC);
+  } while (descriptor >= 0 && descriptor <= STDERR_FILENO);
+  if (descriptor >= 0) close(descriptor);
+}
+
+void RaiseFileLimit() {
+  constexpr rlim_t kMost = rlim_t{1} << 20;
+  rlimit limit = {};
+  if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  const rlim_t raised = std::min(limit.rlim_max, kMost);
+  if (raised <= limit.rlim_cur) return;
+  limit.rlim_cur = raised;
+  // Where even this is refused the old limit holds, as before.
+  (void)setrlimit(RLIMIT_NOFILE, &limit);
+}
 
 void TuneProcess() {
   for (int number : {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV}) {

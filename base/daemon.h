@@ -11,6 +11,16 @@
 
 namespace muster {
 
+// Opens /dev/null for each of standard input, output and error that is closed: its number would be
+// given to the next file or socket, and what is written for a person would go there. Call first in
+// main.
+void OpenStandardDescriptors();
+
+// Raises the limit of open files to what the system allows this process, at most 2^20. gRPC closes
+// a listener for good when accepting a connection finds no descriptor, and the usual 1024 are
+// within a port scan's reach. Call before any thread starts.
+void RaiseFileLimit();
+
 // Keeps large blocks in the process instead of returning them to the system after each use, since
 // fresh pages are slow to touch; and turns off the search for deadlocks at each lock, which
 // Debian's Abseil is built with. Call first in main.

@@ -1,5 +1,4 @@
 // muster: runs and follows training jobs (docs: README.md).
-#include <fcntl.h>
 #include <signal.h>
 #include <unistd.h>
 
@@ -11,8 +10,10 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/daemon.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/version.h"
@@ -23,15 +24,6 @@
 
 namespace muster {
 namespace {
-
-// A descriptor 0 to 2 that is closed would be given to the next file or socket.
-void OpenStandardDescriptors() {
-  int descriptor;
-  do {
-    descriptor = open("/dev/null", O_RDWR | O_CLOEXEC);
-  } while (descriptor >= 0 && descriptor <= STDERR_FILENO);
-  if (descriptor >= 0) close(descriptor);
-}
 
 // Of this very program; the daemons lie beside it.
 absl::StatusOr<std::string> BinaryDirectory() {

@@ -149,6 +149,8 @@ int Serve(const Flags& flags, Logger& logger, absl::Notification& signalled) {
 }
 
 int Main(int argc, char** argv) {
+  OpenStandardDescriptors();
+  RaiseFileLimit();
   TuneProcess();
   CLI::App app("Keeps a fleet of training workers in step.", "muster-coordinator");
   Flags flags;

@@ -33,6 +33,8 @@ int Usage(const absl::Status& status) {
 }
 
 int Main(int argc, char** argv) {
+  OpenStandardDescriptors();
+  RaiseFileLimit();
   TuneProcess();
   CLI::App app("Joins a Muster fleet and trains what its coordinator says.", "muster-worker");
   DaemonOptions options;

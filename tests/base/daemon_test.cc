@@ -1,0 +1,70 @@
+#include "base/daemon.h"
+
+#include <fcntl.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "gtest/gtest.h"
+
+namespace muster {
+namespace {
+
+// 1 for each of the three descriptors that is /dev/null.
+int NullDescriptors() {
+  struct stat null = {};
+  if (stat("/dev/null", &null) != 0) return -1;
+  int count = 0;
+  for (int descriptor = 0; descriptor <= 2; ++descriptor) {
+    struct stat info = {};
+    count += fstat(descriptor, &info) == 0 && info.st_rdev == null.st_rdev && S_ISCHR(info.st_mode);
+  }
+  return count;
+}
+
+// The exit code of a child that runs `body`.
+template <typename Body>
+int InChild(Body body) {
+  const pid_t child = fork();
+  if (child == 0) _exit(body());
+  int status = 0;
+  EXPECT_EQ(waitpid(child, &status, 0), child);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(DaemonTest, ClosedStandardDescriptorsAreNotGivenAway) {
+  const auto all_closed = [] {
+    for (int descriptor = 0; descriptor <= 2; ++descriptor) close(descriptor);
+    OpenStandardDescriptors();
+    // The next file is beyond them.
+    return NullDescriptors() == 3 && open("/dev/null", O_RDONLY | O_CLOEXEC) >= 3;
+  };
+  EXPECT_EQ(InChild(all_closed), 1);
+}
+
+TEST(DaemonTest, OpenStandardDescriptorsStay) {
+  const auto one_closed = [] {
+    int pipes[2];
+    if (pipe(pipes) != 0) return 0;
+    for (int descriptor = 0; descriptor <= 2; ++descriptor) dup2(pipes[1], descriptor);
+    close(STDOUT_FILENO);
+    OpenStandardDescriptors();
+    return NullDescriptors();
+  };
+  EXPECT_EQ(InChild(one_closed), 1);
+}
+
+TEST(DaemonTest, RaisesTheFileLimitToWhatIsAllowed) {
+  const auto raised = [] {
+    rlimit limit = {.rlim_cur = 64, .rlim_max = 128};
+    if (setrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+    RaiseFileLimit();
+    if (getrlimit(RLIMIT_NOFILE, &limit) != 0) return 0;
+    return limit.rlim_cur == 128 && limit.rlim_max == 128 ? 1 : 0;
+  };
+  EXPECT_EQ(InChild(raised), 1);
+}
+
+}  // namespace
+}  // namespace muster
