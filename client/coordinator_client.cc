@@ -213,6 +213,9 @@ absl::StatusOr<v1::Job> CoordinatorClient::WatchJob(
     if (ended.ok()) {
       // A coordinator that shuts down ends its streams; the job has not ended.
       ended = grpc::Status(grpc::StatusCode::UNAVAILABLE, "the stream ended before the job");
+    } else if (ended.error_code() == grpc::StatusCode::CANCELLED) {
+      // Not by this client: a coordinator that shuts down does not wait for its streams for ever.
+      ended = grpc::Status(grpc::StatusCode::UNAVAILABLE, "the coordinator ended the stream");
     }
     const absl::Status status = impl_->Explain(ended);
     if (!MayRetry(status)) return status;

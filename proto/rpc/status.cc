@@ -15,10 +15,13 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
 
 absl::Status FromGrpcStatus(const grpc::Status& status, absl::string_view peer) {
   if (status.ok()) return absl::OkStatus();
-  const std::string message =
-      status.error_message().empty() ? "no reason given" : status.error_message();
-  return absl::Status(static_cast<absl::StatusCode>(status.error_code()),
-                      absl::StrCat(peer, ": ", message));
+  const auto code = static_cast<absl::StatusCode>(status.error_code());
+  std::string message = status.error_message();
+  if (message.empty()) message = absl::StatusCodeToString(code);
+  if (code == absl::StatusCode::kUnimplemented) {
+    absl::StrAppend(&message, "; is that the right address, and the same version of Muster there?");
+  }
+  return absl::Status(code, absl::StrCat(peer, ": ", message));
 }
 
 }  // namespace muster

@@ -65,6 +65,7 @@ class FakeCoordinator final : public v1::Coordinator::Service {
     // The first streams break.
     if (stream == 1) return {grpc::StatusCode::UNAVAILABLE, "going away"};
     if (stream == 2) return grpc::Status::OK;
+    if (stream == 3) return grpc::Status::CANCELLED;  // a shutdown that does not wait
     response.mutable_job()->set_state(v1::JOB_STATE_SUCCEEDED);
     writer->Write(response);
     return grpc::Status::OK;
@@ -143,8 +144,8 @@ TEST_F(CoordinatorClientTest, WatchGoesOnAfterALostConnection) {
       });
   ASSERT_TRUE(job.ok()) << job.status();
   EXPECT_EQ(job->state(), v1::JOB_STATE_SUCCEEDED);
-  EXPECT_THAT(steps, ElementsAre(1, 2, 3, 3));
-  EXPECT_EQ(lost, 2);
+  EXPECT_THAT(steps, ElementsAre(1, 2, 3, 4, 4));
+  EXPECT_EQ(lost, 3);
 }
 
 TEST_F(CoordinatorClientTest, WatchEndsWhenNobodyWantsMore) {
@@ -182,6 +183,16 @@ TEST(CoordinatorClientErrorsTest, NobodyListens) {
                              .watch_patience = absl::InfiniteDuration()});
   EXPECT_TRUE(
       absl::IsUnavailable(watcher.WatchJob("x", [](const auto&) { return true; }).status()));
+}
+
+TEST(CoordinatorClientErrorsTest, AnotherServerAnswers) {
+  // Any gRPC server that is no coordinator, such as a worker's.
+  const RunningServer server = StartServer({.listen_address = "127.0.0.1:0"}).value();
+  CoordinatorClient client({.address = server.address});
+  const absl::Status status = client.ListMembers().status();
+  EXPECT_TRUE(absl::IsUnimplemented(status)) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("is that the right address"));
+  server.server->Shutdown();
 }
 
 TEST(CoordinatorClientErrorsTest, AnAddressOfAnotherForm) {
