@@ -13,7 +13,9 @@
 namespace muster {
 namespace {
 
-constexpr int kBarWidth = 20;
+// A bar makes room for the facts that a person waits for: step, loss, speed, time left, workers.
+constexpr int kBarWidths[] = {20, 10, 5};
+constexpr size_t kEssentialFacts = 5;
 
 std::string LowerWithout(std::string name, absl::string_view prefix) {
   if (absl::StartsWith(name, prefix)) name.erase(0, prefix.size());
@@ -48,9 +50,12 @@ std::vector<std::string> Facts(const v1::Job& job) {
   if (progress.samples_per_second() > 0) {
     facts.push_back(absl::StrCat(ShortNumber(progress.samples_per_second()), " samples/s"));
   }
+  const bool running = job.state() == v1::JOB_STATE_RUNNING;
   const double left = SecondsLeft(job);
-  if (left >= 0) facts.push_back(absl::StrCat("ETA ", ShortDuration(left)));
-  facts.push_back(Count(job.view().members_size(), "worker"));
+  if (running && left >= 0) facts.push_back(absl::StrCat("ETA ", ShortDuration(left)));
+  if (running || job.view().members_size() > 0) {
+    facts.push_back(Count(job.view().members_size(), "worker"));
+  }
   if (progress.test_accuracy() >= 0) {
     facts.push_back(absl::StrFormat("accuracy %.4f", progress.test_accuracy()));
   }
@@ -59,6 +64,22 @@ std::vector<std::string> Facts(const v1::Job& job) {
   }
   facts.push_back(SyncPathText(job));
   return facts;
+}
+
+struct FittedLine {
+  std::string line;
+  size_t facts = 0;
+};
+
+// `line` and as many facts after it as fit.
+FittedLine WithFacts(std::string line, const std::vector<std::string>& facts, int columns) {
+  FittedLine fitted{std::move(line)};
+  for (const std::string& fact : facts) {
+    if (fitted.line.size() + 2 + fact.size() >= static_cast<size_t>(columns)) break;
+    absl::StrAppend(&fitted.line, fitted.line.empty() ? "" : "  ", fact);
+    ++fitted.facts;
+  }
+  return fitted;
 }
 
 std::string StateAndReason(const v1::Job& job) {
@@ -111,22 +132,21 @@ std::string ProgressBar(const v1::Job& job, int columns) {
   if (job.state() != v1::JOB_STATE_RUNNING || !HasProgress(job)) {
     return absl::StrCat(job.description().name(), " ", StateAndReason(job));
   }
-  std::string line;
-  if (job.total_steps() > 0) {
-    const double done = std::clamp(
-        static_cast<double>(job.progress().step()) / static_cast<double>(job.total_steps()), 0.0,
-        1.0);
-    const int filled = static_cast<int>(done * kBarWidth);
+  const std::vector<std::string> facts = Facts(job);
+  if (job.total_steps() <= 0) return WithFacts("", facts, columns).line;
+  const double done = std::clamp(
+      static_cast<double>(job.progress().step()) / static_cast<double>(job.total_steps()), 0.0,
+      1.0);
+  const std::string percent = absl::StrFormat("%3d%%", static_cast<int>(done * 100));
+  for (const int width : kBarWidths) {
+    const int filled = static_cast<int>(done * width);
     std::string bar(static_cast<size_t>(filled), '=');
-    if (filled < kBarWidth) bar += '>';
-    bar.resize(kBarWidth, ' ');
-    line = absl::StrFormat("[%s] %3d%%", bar, static_cast<int>(done * 100));
+    if (filled < width) bar += '>';
+    bar.resize(static_cast<size_t>(width), ' ');
+    const FittedLine fitted = WithFacts(absl::StrCat("[", bar, "] ", percent), facts, columns);
+    if (fitted.facts >= std::min(kEssentialFacts, facts.size())) return fitted.line;
   }
-  for (const std::string& fact : Facts(job)) {
-    if (line.size() + 2 + fact.size() >= static_cast<size_t>(columns)) break;
-    absl::StrAppend(&line, line.empty() ? "" : "  ", fact);
-  }
-  return line;
+  return WithFacts(percent, facts, columns).line;
 }
 
 std::string ProgressLine(const v1::Job& job) {

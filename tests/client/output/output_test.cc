@@ -60,10 +60,22 @@ TEST(JobTextTest, BarShowsWhatMattersMostFirst) {
   EXPECT_EQ(ProgressBar(job, 120),
             "[=====>              ]  25%  step 250/1000  loss 0.3412  19.2k samples/s  ETA 10s  "
             "3 workers  all-reduce (ring)");
-  EXPECT_EQ(ProgressBar(job, 60), "[=====>              ]  25%  step 250/1000  loss 0.3412");
+  // Narrower ones shorten the bar before they leave something out.
+  EXPECT_EQ(ProgressBar(job, 80),
+            "[=>   ]  25%  step 250/1000  loss 0.3412  19.2k samples/s  ETA 10s  3 workers");
+  EXPECT_EQ(ProgressBar(job, 60), " 25%  step 250/1000  loss 0.3412  19.2k samples/s  ETA 10s");
+  EXPECT_EQ(ProgressBar(job, 40), " 25%  step 250/1000  loss 0.3412");
   for (int columns = 30; columns < 130; ++columns) {
     EXPECT_LT(ProgressBar(job, columns).size(), static_cast<size_t>(columns));
   }
+}
+
+TEST(JobTextTest, AJobThatHasEndedHasNoTimeLeft) {
+  v1::Job job = RunningJob();
+  job.set_state(v1::JOB_STATE_SUCCEEDED);
+  job.clear_view();
+  EXPECT_EQ(ProgressLine(job),
+            "mlp succeeded, step 250/1000, loss 0.3412, 19.2k samples/s, all-reduce (ring)");
 }
 
 TEST(JobTextTest, AJobThatDoesNotRunTellsWhy) {
