@@ -17,6 +17,7 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
@@ -83,7 +84,7 @@ class Chaos {
     up_->Signal(SIGTERM);
     const absl::Time deadline = absl::Now() + absl::Seconds(30);
     while (!up_->Reap().has_value() && absl::Now() < deadline) {
-      up_->ReadOutput();
+      ReadOutput();
       absl::SleepFor(absl::Milliseconds(20));
     }
     return faults;
@@ -109,12 +110,25 @@ class Chaos {
     return WaitUntilWhole(absl::Seconds(60));
   }
 
+  void ReadOutput() {
+    constexpr size_t kKept = 4096;
+    absl::StrAppend(&output_, up_->ReadOutput());
+    if (output_.size() > kKept) output_.erase(0, output_.size() - kKept);
+  }
+
+  // That muster up wrote; its complaint, if it has ended.
+  absl::string_view LastLine() const {
+    const absl::string_view text = absl::StripTrailingAsciiWhitespace(output_);
+    return text.substr(text.rfind('\n') + 1);
+  }
+
   std::string PidFile() const { return directory_ + "/pids.json"; }
 
   // The newest state of the one job, or an error after `patience` without one.
   absl::StatusOr<v1::Job> Job() {
-    up_->ReadOutput();
-    if (up_->Reap().has_value()) return absl::InternalError("muster up has ended");
+    const bool ended = up_->Reap().has_value();
+    ReadOutput();
+    if (ended) return absl::InternalError(absl::StrCat("muster up has ended: ", LastLine()));
     if (job_id_.empty()) {
       MUSTER_ASSIGN_OR_RETURN(const std::vector<v1::Job> jobs, client_->ListJobs(1));
       if (jobs.empty()) return absl::NotFoundError("no job yet");
@@ -211,6 +225,7 @@ class Chaos {
   std::string directory_;
   std::unique_ptr<ChildProcess> up_;
   std::unique_ptr<CoordinatorClient> client_;
+  std::string output_;  // the end of what muster up wrote
   std::string job_id_;
   int64_t highest_step_ = 0;
 };
@@ -230,7 +245,8 @@ int Main(int argc, char** argv) {
       ->default_val(options.fault)
       ->check(CLI::IsMember({"kill", "stop"}));
   app.add_option("--lease-ms", options.lease_ms, "Lease of the fleet")
-      ->default_val(options.lease_ms);
+      ->default_val(options.lease_ms)
+      ->check(CLI::Range(int64_t{20}, int64_t{3'600'000}));
   app.add_option("--seed", options.seed, "Seed of the choice of victims")
       ->default_val(options.seed);
   app.add_option("--json", options.json, "Write the measurements here");
@@ -239,6 +255,11 @@ int Main(int argc, char** argv) {
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return app.exit(error);
     std::fprintf(stderr, "bench-chaos: %s (see --help)\n", error.what());
+    return 2;
+  }
+  // Not only when everything has been measured.
+  if (!options.json.empty() && !std::ofstream(options.json, std::ios::app)) {
+    std::fprintf(stderr, "bench-chaos: --json %s: cannot be written\n", options.json.c_str());
     return 2;
   }
   Chaos chaos(options);

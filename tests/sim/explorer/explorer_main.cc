@@ -19,21 +19,39 @@ int Main(int argc, char** argv) {
   int without_rule = 0;
   int64_t most_states = 50'000'000;
   bool quiet = false;
-  app.add_option("--members", scope.members, "Workers in the first view")->capture_default_str();
-  app.add_option("--joiners", scope.joiners, "Workers that join later")->capture_default_str();
-  app.add_option("--steps", scope.steps, "Steps of the job")->capture_default_str();
-  app.add_option("--epochs", scope.epochs, "Last epoch looked at")->capture_default_str();
-  app.add_option("--crashes", scope.crashes, "Workers that crash")->capture_default_str();
+  app.add_option("--members", scope.members, "Workers in the first view")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 8));
+  app.add_option("--joiners", scope.joiners, "Workers that join later")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 8));
+  app.add_option("--steps", scope.steps, "Steps of the job")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{16}));
+  app.add_option("--epochs", scope.epochs, "Last epoch looked at")
+      ->capture_default_str()
+      ->check(CLI::Range(uint64_t{1}, uint64_t{16}));
+  app.add_option("--crashes", scope.crashes, "Workers that crash")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 8));
   app.add_option("--restarts", scope.coordinator_restarts, "Restarts of the coordinator")
-      ->capture_default_str();
-  app.add_option("--rejoins", scope.rejoins, "New incarnations")->capture_default_str();
-  app.add_option("--without-rule", without_rule, "Switch rule 1, 2, 3 or 4 off");
-  app.add_option("--most-states", most_states, "Give up after so many")->capture_default_str();
+      ->capture_default_str()
+      ->check(CLI::Range(0, 8));
+  app.add_option("--rejoins", scope.rejoins, "New incarnations")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 8));
+  app.add_option("--without-rule", without_rule, "Switch rule 1, 2, 3 or 4 off")
+      ->check(CLI::Range(1, 4));
+  app.add_option("--most-states", most_states, "Give up after so many")
+      ->capture_default_str()
+      ->check(CLI::PositiveNumber);
   app.add_flag("--quiet", quiet, "Do not print the way to a bad state");
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    return app.exit(error) == 0 ? 0 : 2;
+    if (error.get_exit_code() == 0) return app.exit(error);
+    std::fprintf(stderr, "muster-explore: %s (see --help)\n", error.what());
+    return 2;
   }
   scope.rules.quiesce_before_answer = without_rule != 1;
   scope.rules.eviction_is_final = without_rule != 2;
