@@ -20,10 +20,10 @@ namespace {
 constexpr int kMaxPageSize = 100;
 
 absl::Status NoSuchJob(const JobId& id) {
-  return absl::NotFoundError(
-      absl::StrFormat("there is no job \"%s\"; ended jobs are forgotten after a while, ListJobs "
-                      "shows those remembered",
-                      TextForPeople(id, kMaxIdBytes)));
+  return absl::NotFoundError(absl::StrFormat(
+      "there is no job \"%s\"; ended jobs are forgotten after a while, and all jobs "
+      "when the coordinator restarts; ListJobs shows those remembered",
+      TextForPeople(id, kMaxIdBytes)));
 }
 
 }  // namespace

@@ -37,12 +37,12 @@ absl::Status ValidateMlp(const MlpConfig& mlp) {
 absl::Status ValidateCnn(const CnnConfig& cnn) {
   MUSTER_RETURN_IF_ERROR(CheckField("model.cnn.height", cnn.height, 2, kMaxExtent));
   MUSTER_RETURN_IF_ERROR(CheckField("model.cnn.width", cnn.width, 2, kMaxExtent));
-  MUSTER_RETURN_IF_ERROR(CheckField("model.cnn.channels", cnn.channels, 1, kMaxExtent));
-  MUSTER_RETURN_IF_ERROR(CheckList("model.cnn.conv_channels", cnn.conv_channels, 1, kMaxExtent));
+  MUSTER_RETURN_IF_ERROR(CheckField("model.cnn.image_channels", cnn.channels, 1, kMaxExtent));
+  MUSTER_RETURN_IF_ERROR(CheckList("model.cnn.channels", cnn.conv_channels, 1, kMaxExtent));
   const int layers = static_cast<int>(cnn.conv_channels.size());
   if (cnn.height >> layers == 0 || cnn.width >> layers == 0) {
     return absl::InvalidArgumentError(absl::StrFormat(
-        "model.cnn.conv_channels: %d layers each halve the image, and %d x %d pixels do not last "
+        "model.cnn.channels: %d layers each halve the image, and %d x %d pixels do not last "
         "that long; use fewer layers or larger images",
         layers, cnn.height, cnn.width));
   }

@@ -41,11 +41,12 @@ TEST(ModelConfigTest, NamesTheWrongFieldOfAnMlp) {
 TEST(ModelConfigTest, NamesTheWrongFieldOfACnn) {
   EXPECT_THAT(ErrorOf({.architecture = CnnConfig{.height = 1}}), HasSubstr("model.cnn.height"));
   EXPECT_THAT(ErrorOf({.architecture = CnnConfig{.width = 5000}}), HasSubstr("model.cnn.width"));
-  EXPECT_THAT(ErrorOf({.architecture = CnnConfig{.channels = 0}}), HasSubstr("model.cnn.channels"));
+  EXPECT_THAT(ErrorOf({.architecture = CnnConfig{.channels = 0}}),
+              HasSubstr("model.cnn.image_channels"));
   EXPECT_THAT(ErrorOf({.architecture = CnnConfig{.conv_channels = {}}}),
-              HasSubstr("model.cnn.conv_channels"));
+              HasSubstr("model.cnn.channels (number of layers)"));
   EXPECT_THAT(ErrorOf({.architecture = CnnConfig{.conv_channels = {8, 0}}}),
-              HasSubstr("model.cnn.conv_channels[1]"));
+              HasSubstr("model.cnn.channels[1]"));
   EXPECT_THAT(ErrorOf({.architecture = CnnConfig{.conv_channels = {8, 8, 8, 8, 8}}}),
               HasSubstr("28 x 28 pixels"));
   EXPECT_THAT(ErrorOf({.architecture = CnnConfig{.hidden = 0}}), HasSubstr("model.cnn.hidden"));
