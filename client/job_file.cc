@@ -119,7 +119,8 @@ absl::Status Locate(const absl::Status& status, const FieldPositions& positions)
 }
 
 absl::StatusOr<v1::JobDescription> ParseWithPositions(absl::string_view text, JobFileFormat format,
-                                                      const std::string& path) {
+                                                      const std::string& path,
+                                                      const JobDefaults& defaults) {
   if (text.size() > kMaxJobFileBytes) {
     return PositionedError({1, 1}, "", absl::StrCat("larger than ", kMaxJobFileBytes, " bytes"));
   }
@@ -129,6 +130,7 @@ absl::StatusOr<v1::JobDescription> ParseWithPositions(absl::string_view text, Jo
   MUSTER_RETURN_IF_ERROR(Parse(text, format, &job, &positions));
   MUSTER_RETURN_IF_ERROR(CheckText(job, "", positions));
   if (job.name().empty()) job.set_name(Stem(path));
+  if (defaults) defaults(&job);
   const auto spec = JobSpecFromProto(job);
   if (!spec.ok()) return Locate(spec.status(), positions);
   return job;
@@ -147,8 +149,8 @@ absl::StatusOr<JobFileFormat> JobFileFormatOf(absl::string_view path) {
 }
 
 absl::StatusOr<v1::JobDescription> ParseJob(absl::string_view text, JobFileFormat format,
-                                            const std::string& path) {
-  auto job = ParseWithPositions(text, format, path);
+                                            const std::string& path, const JobDefaults& defaults) {
+  auto job = ParseWithPositions(text, format, path, defaults);
   if (!job.ok()) {
     // It may quote the file.
     const absl::Status error = StatusForPeople(job.status());
@@ -157,11 +159,12 @@ absl::StatusOr<v1::JobDescription> ParseJob(absl::string_view text, JobFileForma
   return job;
 }
 
-absl::StatusOr<v1::JobDescription> ReadJobFile(const std::string& path) {
+absl::StatusOr<v1::JobDescription> ReadJobFile(const std::string& path,
+                                               const JobDefaults& defaults) {
   MUSTER_ASSIGN_OR_RETURN(const JobFileFormat format, JobFileFormatOf(path));
   PosixFileSystem files;
   MUSTER_ASSIGN_OR_RETURN(const std::string text, ReadFile(files, path, kMaxJobFileBytes));
-  return ParseJob(text, format, path);
+  return ParseJob(text, format, path, defaults);
 }
 
 }  // namespace muster

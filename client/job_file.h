@@ -9,6 +9,7 @@
 #define MUSTER_CLIENT_JOB_FILE_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "absl/status/statusor.h"
@@ -24,13 +25,18 @@ inline constexpr int64_t kMaxJobFileBytes = 64 << 10;
 // By ending: .yaml .yml; .json; .textproto .txtpb .pbtxt. INVALID_ARGUMENT lists them.
 absl::StatusOr<JobFileFormat> JobFileFormatOf(absl::string_view path);
 
+// Fills in what the file may leave out where the job is read; called before the job is validated.
+using JobDefaults = std::function<void(v1::JobDescription*)>;
+
 // Reads, parses and validates a job file of at most kMaxJobFileBytes. A job without a name gets
 // the file's name without its ending.
-absl::StatusOr<v1::JobDescription> ReadJobFile(const std::string& path);
+absl::StatusOr<v1::JobDescription> ReadJobFile(const std::string& path,
+                                               const JobDefaults& defaults = nullptr);
 
 // The same for a text; `path` is used for the name and in errors.
 absl::StatusOr<v1::JobDescription> ParseJob(absl::string_view text, JobFileFormat format,
-                                            const std::string& path);
+                                            const std::string& path,
+                                            const JobDefaults& defaults = nullptr);
 
 }  // namespace muster
 

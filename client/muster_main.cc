@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -48,11 +49,15 @@ void AddClientOptions(CLI::App* command, ClientCommandOptions* options) {
   command->add_flag("--json", options->json, "JSON for scripts, one object a line");
 }
 
+// A variable of a script that is not set must not be taken for an option that is not given.
+std::string NotEmpty(const std::string& value) { return value.empty() ? "must not be empty" : ""; }
+
 CLI::App* AddUp(CLI::App* app, UpOptions* options) {
   CLI::App* up = app->add_subcommand(
       "up", "Start a coordinator and workers here, run a job, show a summary, end everything");
   up->add_option("--job", options->job_file,
-                 "Job file (.yaml, .json, .textproto); without it the fleet waits for jobs");
+                 "Job file (.yaml, .json, .textproto); without it the fleet waits for jobs")
+      ->check(NotEmpty);
   up->add_option("--workers", options->workers, "Number of worker processes")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));
@@ -61,18 +66,21 @@ CLI::App* AddUp(CLI::App* app, UpOptions* options) {
       ->check(CLI::Range(1, 1024));
   up->add_option("--steps", options->steps, "Train this many steps instead of what the job says")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
-  up->add_option("--summary-json", options->summary_file, "Write the summary here as JSON");
-  up->add_option("--pid-file", options->pid_file, "Keep a JSON object of process name to pid here");
+  up->add_option("--summary-json", options->summary_file, "Write the summary here as JSON")
+      ->check(NotEmpty);
+  up->add_option("--pid-file", options->pid_file, "Keep a JSON object of process name to pid here")
+      ->check(NotEmpty);
   up->add_option("--run-directory", options->run_directory,
-                 "For logs, metrics and checkpoints; by default runs/<time>-<pid>");
+                 "For logs, metrics and checkpoints; by default runs/<time>-<pid>")
+      ->check(NotEmpty);
   up->add_option("--listen", options->listen, "The coordinator's host:port; port 0: any")
       ->capture_default_str();
   up->add_option("--heartbeat-ms", options->heartbeat_ms, "Interval of the workers' heartbeats")
       ->capture_default_str()
-      ->check(CLI::Range(int64_t{1}, int64_t{3'600'000}));
+      ->check(CLI::Range(int64_t{10}, int64_t{3'600'000}));
   up->add_option("--lease-ms", options->lease_ms, "A worker silent for this long is given up")
       ->capture_default_str()
-      ->check(CLI::Range(int64_t{1}, int64_t{3'600'000}));
+      ->check(CLI::Range(int64_t{20}, int64_t{3'600'000}));
   up->add_flag("--respawn", options->respawn, "Replace workers that die");
   up->add_flag("--metrics", options->metrics, "Open Prometheus endpoints, on free ports");
   up->add_option("--log-level", options->log_level, "Least level of log lines")
@@ -124,6 +132,16 @@ int Main(int argc, char** argv) {
   cancel->add_option("job", job_id, "The job's id")->required();
   for (CLI::App* command : {submit, watch, status, members, cancel}) {
     AddClientOptions(command, &client_options);
+  }
+  std::vector<std::string> commands;
+  for (const CLI::App* command : app.get_subcommands(nullptr)) {
+    commands.push_back(command->get_name());
+  }
+  if (argc > 1 && argv[1][0] != '-' &&
+      std::find(commands.begin(), commands.end(), argv[1]) == commands.end()) {
+    std::fprintf(stderr, "muster: no such command: %s; expected one of %s (see muster --help)\n",
+                 argv[1], absl::StrJoin(commands, ", ").c_str());
+    return 2;
   }
   try {
     app.parse(argc, argv);

@@ -107,7 +107,7 @@ CoordinatorServerOptions ServerOptionsOf(const Flags& flags) {
 int Serve(const Flags& flags, Logger& logger, absl::Notification& signalled) {
   const auto failed = [&](const absl::Status& status) {
     logger.Error("start_failed", status.message());
-    return 1;
+    return absl::IsInvalidArgument(status) ? 2 : 1;
   };
   std::unique_ptr<MetricsEndpoint> metrics;
   if (!flags.metrics_listen.empty()) {

@@ -6,12 +6,14 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "base/daemon.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/version.h"
+#include "proto/convert/control.h"
 #include "proto/rpc/address.h"
 #include "proto/rpc/grpc_log.h"
 #include "worker/runtime/worker.h"
@@ -25,6 +27,17 @@ constexpr int64_t kMostTimeoutMs = 3'600'000;
 std::string HostName() {
   char name[256] = {};
   return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
+}
+
+// The host's name, made a worker's: a host may be called what a worker may not.
+std::string DefaultName(absl::string_view host) {
+  const std::string suffix = absl::StrCat("-", getpid());
+  std::string name(host.substr(0, kMaxNameBytes - suffix.size()));
+  for (char& c : name) {
+    if (!absl::ascii_isalnum(static_cast<unsigned char>(c)) && c != '.' && c != '_') c = '-';
+  }
+  if (name.empty() || !absl::ascii_isalnum(static_cast<unsigned char>(name[0]))) name = "worker";
+  return name + suffix;
 }
 
 int Usage(const absl::Status& status) {
@@ -91,18 +104,19 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "muster-worker: %s (see --help)\n", error.what());
     return 2;
   }
-  if (options.name.empty()) options.name = absl::StrCat(options.host, "-", getpid());
+  if (options.name.empty()) options.name = DefaultName(options.host);
   options.connect_timeout = absl::Milliseconds(connect_timeout_ms);
   options.mesh_timeout = absl::Milliseconds(mesh_timeout_ms);
   options.final_checkpoint_timeout = absl::Milliseconds(final_checkpoint_timeout_ms);
+  if (absl::Status status = CheckName("--name", options.name); !status.ok()) return Usage(status);
   const absl::StatusOr<HostPort> data = ParseHostPort(listen_data);
   if (!data.ok()) return Usage(Annotate(data.status(), "--listen-data"));
   options.data_bind = data->host;
   options.data_port = static_cast<uint16_t>(data->port);
   const absl::StatusOr<LogFormat> format = ParseLogFormat(log_format);
-  if (!format.ok()) return Usage(format.status());
+  if (!format.ok()) return Usage(Annotate(format.status(), "--log-format"));
   const absl::StatusOr<LogLevel> level = ParseLogLevel(log_level);
-  if (!level.ok()) return Usage(level.status());
+  if (!level.ok()) return Usage(Annotate(level.status(), "--log-level"));
 
   // gRPC's threads may log until the process ends.
   Logger& logger = *new Logger({.process = options.name, .level = *level, .format = *format});
@@ -135,7 +149,7 @@ int Main(int argc, char** argv) {
                                   {"metrics_port", (*daemon)->metrics_port()}};
     if (absl::Status status = ReplaceFileAtomically(files, ready_file, ready.dump());
         !status.ok()) {
-      logger.Error("start_failed", status.message());
+      logger.Error("start_failed", Annotate(status, "--ready-file").message());
       return 1;
     }
   }

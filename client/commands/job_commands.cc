@@ -17,6 +17,11 @@ namespace {
 
 constexpr size_t kListedJobs = 100;
 
+// INVALID_ARGUMENT is the caller's: an address that is none, a job that is none.
+int Fail(const absl::Status& status) {
+  return Complain(status, absl::IsInvalidArgument(status) ? 2 : 1);
+}
+
 int Follow(CoordinatorClient& client, const ClientCommandOptions& options,
            const std::string& job_id, Console* console) {
   JobDisplay display(console, options.json);
@@ -32,7 +37,7 @@ int Follow(CoordinatorClient& client, const ClientCommandOptions& options,
         }
       });
   console->Status("");
-  if (!job.ok()) return Complain(job.status(), 1);
+  if (!job.ok()) return Fail(job.status());
   if (job->state() == v1::JOB_STATE_SUCCEEDED) return 0;
   return Complain(
       absl::AbortedError(absl::StrCat(job->id(), " ", Name(job->state()), ": ",
@@ -58,7 +63,7 @@ int SubmitCommand(const ClientCommandOptions& options, const std::string& file, 
   if (!description.ok()) return Complain(description.status(), 2);
   CoordinatorClient client({.address = options.coordinator});
   const absl::StatusOr<v1::Job> job = client.SubmitJob(*description);
-  if (!job.ok()) return Complain(job.status(), absl::IsInvalidArgument(job.status()) ? 2 : 1);
+  if (!job.ok()) return Fail(job.status());
   if (wait) {
     if (!options.json) {
       console->Line(absl::StrCat("submitted ", description->name(), " as ", job->id()));
@@ -85,12 +90,12 @@ int StatusCommand(const ClientCommandOptions& options, const std::string& job_id
   CoordinatorClient client({.address = options.coordinator});
   if (!job_id.empty()) {
     const absl::StatusOr<v1::Job> job = client.GetJob(job_id);
-    if (!job.ok()) return Complain(job.status(), 1);
+    if (!job.ok()) return Fail(job.status());
     Print(console, options.json ? MessageToJson(*job) : JobDetails(*job));
     return 0;
   }
   const absl::StatusOr<std::vector<v1::Job>> jobs = client.ListJobs(kListedJobs);
-  if (!jobs.ok()) return Complain(jobs.status(), 1);
+  if (!jobs.ok()) return Fail(jobs.status());
   if (!options.json) {
     Print(console, JobTable(*jobs));
     return 0;
@@ -102,7 +107,7 @@ int StatusCommand(const ClientCommandOptions& options, const std::string& job_id
 int MembersCommand(const ClientCommandOptions& options, Console* console) {
   CoordinatorClient client({.address = options.coordinator});
   const absl::StatusOr<v1::ListMembersResponse> members = client.ListMembers();
-  if (!members.ok()) return Complain(members.status(), 1);
+  if (!members.ok()) return Fail(members.status());
   Print(console, options.json ? MessageToJson(*members) : MemberTable(*members));
   return 0;
 }
@@ -111,7 +116,7 @@ int CancelCommand(const ClientCommandOptions& options, const std::string& job_id
                   Console* console) {
   CoordinatorClient client({.address = options.coordinator});
   const absl::StatusOr<v1::Job> job = client.CancelJob(job_id, "cancelled with muster cancel");
-  if (!job.ok()) return Complain(job.status(), 1);
+  if (!job.ok()) return Fail(job.status());
   console->Line(options.json ? MessageToJson(*job)
                              : absl::StrCat(job->id(), " is ", Name(job->state())));
   return 0;

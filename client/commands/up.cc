@@ -13,6 +13,7 @@
 #include "client/job_file.h"
 #include "client/output/job_text.h"
 #include "proto/convert/job.h"
+#include "proto/rpc/address.h"
 
 namespace muster {
 namespace {
@@ -20,10 +21,37 @@ namespace {
 // What would otherwise fail only at the end of a long run.
 absl::Status CheckCanBeWritten(FileSystem& files, const std::string& path, const char* flag) {
   if (path.empty()) return absl::OkStatus();
+  if (files.ListDirectory(path).ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, " ", path, ": is a directory; name a file in it"));
+  }
   MUSTER_ASSIGN_OR_RETURN(const bool exists, files.Exists(ParentDirectory(path)));
   if (exists) return absl::OkStatus();
   return absl::InvalidArgumentError(
       absl::StrCat(flag, " ", path, ": there is no directory ", ParentDirectory(path)));
+}
+
+// What the flags can get wrong together, and what the coordinator would refuse. Writes nothing.
+absl::Status CheckUsage(const UpOptions& options, FileSystem& files) {
+  MUSTER_RETURN_IF_ERROR(Annotate(ParseHostPort(options.listen).status(), "--listen"));
+  if (options.lease_ms < 2 * options.heartbeat_ms) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--lease-ms: must be at least twice --heartbeat-ms (", options.heartbeat_ms,
+                     "), got ", options.lease_ms));
+  }
+  if (options.job_file.empty() && (options.steps > 0 || !options.summary_file.empty())) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(options.steps > 0 ? "--steps" : "--summary-json",
+                     " is about the job to run: name one with --job"));
+  }
+  MUSTER_RETURN_IF_ERROR(CheckCanBeWritten(files, options.summary_file, "--summary-json"));
+  return CheckCanBeWritten(files, options.pid_file, "--pid-file");
+}
+
+// Gives a job that names no directory for its checkpoints one in the run directory.
+void DefaultCheckpoints(const UpOptions& options, v1::JobDescription* job) {
+  if (!job->checkpoints().directory().empty()) return;
+  job->mutable_checkpoints()->set_directory(JoinPath(options.run_directory, "checkpoints"));
 }
 
 }  // namespace
@@ -41,9 +69,7 @@ absl::StatusOr<v1::JobDescription> AdaptJob(v1::JobDescription job, const UpOpti
     job.mutable_training()->clear_epochs();
     job.mutable_training()->set_steps(options.steps);
   }
-  if (job.checkpoints().directory().empty()) {
-    job.mutable_checkpoints()->set_directory(JoinPath(options.run_directory, "checkpoints"));
-  }
+  DefaultCheckpoints(options, &job);
   const auto spec = JobSpecFromProto(job);
   if (!spec.ok()) return Annotate(spec.status(), "with the command line's changes");
   return job;
@@ -51,18 +77,14 @@ absl::StatusOr<v1::JobDescription> AdaptJob(v1::JobDescription job, const UpOpti
 
 int UpCommand(const UpOptions& options, Console* console) {
   PosixFileSystem files;
+  if (absl::Status status = CheckUsage(options, files); !status.ok()) return Complain(status, 2);
   std::optional<v1::JobDescription> job;
   if (!options.job_file.empty()) {
-    absl::StatusOr<v1::JobDescription> read = ReadJobFile(options.job_file);
+    absl::StatusOr<v1::JobDescription> read = ReadJobFile(
+        options.job_file, [&](v1::JobDescription* read) { DefaultCheckpoints(options, read); });
     if (read.ok()) read = AdaptJob(*std::move(read), options);
     if (!read.ok()) return Complain(read.status(), 2);
     job = *std::move(read);
-  }
-  for (const auto& [path, flag] : {std::pair(options.summary_file, "--summary-json"),
-                                   std::pair(options.pid_file, "--pid-file")}) {
-    if (absl::Status status = CheckCanBeWritten(files, path, flag); !status.ok()) {
-      return Complain(status, 2);
-    }
   }
   if (absl::Status status = files.CreateDirectories(options.run_directory); !status.ok()) {
     return Complain(status, 1);

@@ -36,8 +36,9 @@ absl::StatusOr<v1::JobDescription> AdaptJob(v1::JobDescription job, const UpOpti
 
 // Runs until the job has ended or a signal comes; then ends all it started. Call from the main
 // thread, before any other thread has been started. Returns the exit code: 0, 1 (the job failed, a
-// process could not be started, interrupted) or 2 (bad job file). A second signal kills at once.
-// The daemons' logs go to `console`, with `options.json` to standard error, prefixed by process.
+// process could not be started, interrupted) or 2 (bad options or job file). A second signal kills
+// at once. The daemons' logs go to `console`, with `options.json` to standard error, prefixed by
+// process.
 int UpCommand(const UpOptions& options, Console* console);
 
 }  // namespace muster

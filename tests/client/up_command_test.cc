@@ -136,6 +136,7 @@ TEST_F(UpCommandTest, AnInterruptEndsAll) {
 
 TEST_F(UpCommandTest, WithoutAJobItWaitsForTheInterrupt) {
   options_.job_file.clear();
+  options_.summary_file.clear();
   std::thread signals = SignalLater({SIGTERM});
   EXPECT_EQ(Run(), 0);
   signals.join();
@@ -159,7 +160,33 @@ TEST_F(UpCommandTest, BadInputIsUsage) {
   SetJob("succeed");
   options_.summary_file = directory_.Path("no/such/directory/summary.json");
   EXPECT_EQ(Run(), 2);
+  options_.summary_file = directory_.path();  // it would not be noticed before the job's end
+  EXPECT_EQ(Run(), 2);
   EXPECT_FALSE(std::filesystem::exists(options_.run_directory));
+}
+
+TEST_F(UpCommandTest, OptionsThatContradictEachOtherAreUsage) {
+  SetJob("succeed");
+  options_.lease_ms = 499;  // the default heartbeat's double is 500
+  EXPECT_EQ(Run(), 2);
+  options_.lease_ms = 500;
+  options_.listen = "nowhere";
+  EXPECT_EQ(Run(), 2);
+  options_.listen = "127.0.0.1:0";
+  options_.job_file.clear();  // and the summary of what?
+  EXPECT_EQ(Run(), 2);
+  options_.summary_file.clear();
+  options_.steps = 3;
+  EXPECT_EQ(Run(), 2);
+  EXPECT_FALSE(std::filesystem::exists(options_.run_directory));
+}
+
+TEST_F(UpCommandTest, CheckpointsMayLeaveTheDirectoryToTheRun) {
+  SetJob("succeed");
+  WriteTestFile(options_.job_file, Read(options_.job_file) + "checkpoints: {every: 2}\n");
+  EXPECT_EQ(Run(), 0) << output_;
+  EXPECT_EQ(json::parse(Read(options_.summary_file))["checkpoint"],
+            options_.run_directory + "/checkpoints");
 }
 
 TEST_F(UpCommandTest, AMissingDaemonIsAFailure) {

@@ -41,6 +41,14 @@ class BadInputTest(FleetTest):
         for program in (["muster", "up"], ["muster-coordinator"], ["muster-worker"]):
             self.expect(2, ["--no-such-flag"], *program, "--no-such-flag")
         self.expect(2, ["subcommand"], "muster")
+        self.expect(2, ["trian", "expected one of up, submit"], "muster", "trian")
+        self.expect(2, ["--job", "must not be empty"], "muster", "up", "--job", "")
+        self.expect(2, ["--steps", "--job"], "muster", "up", "--steps", "5")
+        self.expect(2, ["--lease-ms", "twice"], "muster", "up", "--lease-ms", "499")
+        self.expect(2, ["nonsense"], "muster", "members", "--coordinator", "nonsense")
+        self.expect(2, ["--name", "a b"], "muster-worker", "--name", "a b")
+        self.expect(2, ["--metrics-listen", "localhost:0"], "muster-coordinator",
+                    "--metrics-listen", "localhost:0")
         self.expect(2, ["listen"], "muster-coordinator", "--listen", "nonsense")
         self.expect(2, ["threads"], "muster-worker", "--threads", "0")
         self.expect(2, ["quantum", "cpu"], "muster-worker", "--device", "quantum")
