@@ -1,5 +1,6 @@
 // Calls of some ranks only: sends between two, and collectives of the subgroups that Split makes.
 #include <future>
+#include <latch>
 
 #include "tests/collectives/engine/communicator_fixture.h"
 
@@ -119,18 +120,16 @@ TEST_P(PairAndGroupTest, SendThatDoesNotMatchItsReceiveFailsBothAndNamesBoth) {
 }
 
 TEST_P(PairAndGroupTest, SendWhereTheOtherCallsACollectiveIsAnError) {
-  if (GetParam() == MeshKind::kShm) {
-    GTEST_SKIP() << "collectives that meet in shared memory do not look for messages sent before";
-  }
   TestFleet fleet = Make(2);
   RunRanks(2, [&](Rank r) {
-    int64_t value = 0;
-    Work work =
-        r == 0 ? fleet.ranks[r]->Send(&value, 1, DType::kI64, 1) : SumOne(*fleet.ranks[r], value);
+    std::vector<int64_t> values(100'000);
+    Work work = r == 0 ? fleet.ranks[r]->Send(values.data(), 100'000, DType::kI64, 1)
+                       : SumOne(*fleet.ranks[r], values[0]);
+    // A send may be done before its receive is missed; what comes after it is not.
     (void)work.Wait();
-    const absl::Status status = SumOne(*fleet.ranks[r], value).Wait();
+    const absl::Status status = fleet.ranks[r]->Barrier().Wait();
     EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
-    EXPECT_THAT(Text(status), AllOf(HasSubstr("all-reduce #1"), HasSubstr("send-receive #1")));
+    EXPECT_THAT(Text(status), HasSubstr("rank 1 called all-reduce #1"));
   });
 }
 
@@ -191,11 +190,13 @@ TEST_P(PairAndGroupTest, ARankThatExitsBeforeTheFirstCollectiveOfASubgroupIsName
   TestFleet fleet = Make(4);
   std::promise<void> left;
   std::shared_future<void> has_left = left.get_future().share();
+  std::latch all_out(4);
   RunRanks(4, [&](Rank r) {
     auto split = fleet.ranks[r]->Split(r / 2, 0);
     ASSERT_TRUE(split.ok()) << split.status();
     // All are out of the split before one goes.
     ASSERT_TRUE(fleet.ranks[r]->Barrier().Wait().ok());
+    all_out.arrive_and_wait();
     if (r == 3) {
       split->reset();
       fleet.ranks[3].reset();
@@ -216,10 +217,12 @@ TEST_P(PairAndGroupTest, ASubgroupGoesOnWithoutARankOfAnother) {
   TestFleet fleet = Make(4);
   std::promise<void> left;
   std::shared_future<void> has_left = left.get_future().share();
+  std::latch all_out(4);
   RunRanks(4, [&](Rank r) {
     auto split = fleet.ranks[r]->Split(r / 2, 0);
     ASSERT_TRUE(split.ok()) << split.status();
     ASSERT_TRUE(fleet.ranks[r]->Barrier().Wait().ok());
+    all_out.arrive_and_wait();
     if (r == 3) {
       split->reset();
       fleet.ranks[3].reset();
