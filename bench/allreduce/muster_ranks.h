@@ -9,7 +9,7 @@ namespace muster::bench {
 
 // Tunables that the bench exposes.
 struct MusterOptions {
-  int channels = 1;
+  int channels = 0;                 // 0: the default
   int socket_buffer_bytes = 0;
   int64_t segment_bytes = 0;        // 0: the default
   int64_t direct_limit_bytes = -1;  // negative: the default

@@ -23,6 +23,8 @@ class AdaptiveSpin {
   // Of `longest` zero it never spins.
   explicit AdaptiveSpin(absl::Duration longest) : longest_(longest), spin_(longest) {}
 
+  absl::Duration longest() const { return longest_; }
+
   // For the next wait.
   absl::Duration Next() {
     if (spin_ > absl::ZeroDuration() || longest_ == absl::ZeroDuration()) return spin_;

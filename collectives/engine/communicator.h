@@ -60,8 +60,9 @@ struct CommunicatorOptions {
   // kAuto takes the direct algorithm up to this many bytes, and the ring above.
   int64_t direct_limit_bytes = 64 << 10;
   // Where ranks share memory: vectors up to this many bytes are reduced by every rank for itself,
-  // larger ones by the owners of their chunks. Equal on all ranks.
-  int64_t window_small_limit_bytes = 16 << 10;
+  // larger ones by the owners of their chunks. Equal on all ranks. Negative: 4 KiB where each rank
+  // has a core; 64 KiB where they share cores, since meets are dear there.
+  int64_t window_small_limit_bytes = -1;
   // The longest a waiting thread spins before it blocks, where spinning is found to pay
   // (adaptive_spin.h). Negative: 50 us where the ranks of this host are no more than its cores,
   // else 0.

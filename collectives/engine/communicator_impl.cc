@@ -21,11 +21,21 @@ constexpr size_t kMaxPlans = 1024;
 // peer can have arrived.
 constexpr absl::Duration kIdleLook = absl::Milliseconds(100);
 
-absl::Duration SpinOf(const CommunicatorOptions& options, const Transport& transport) {
-  if (options.spin >= absl::ZeroDuration()) return options.spin;
+// Each rank of this host has a core.
+bool HaveCores(const Transport& transport) {
   const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
-  return transport.local_world_size() <= static_cast<int>(cores) ? absl::Microseconds(50)
-                                                                 : absl::ZeroDuration();
+  return transport.local_world_size() <= static_cast<int>(cores);
+}
+
+CommunicatorOptions Resolve(CommunicatorOptions options, const Transport& transport) {
+  const bool have_cores = HaveCores(transport);
+  if (options.spin < absl::ZeroDuration()) {
+    options.spin = have_cores ? absl::Microseconds(50) : absl::ZeroDuration();
+  }
+  if (options.window_small_limit_bytes < 0) {
+    options.window_small_limit_bytes = have_cores ? 4 << 10 : 64 << 10;
+  }
+  return options;
 }
 
 template <typename Integer>
@@ -54,8 +64,8 @@ uint64_t ScopeOf(const Call& call, absl::Span<const Rank> members) {
 CommunicatorImpl::CommunicatorImpl(std::unique_ptr<Transport> transport,
                                    CommunicatorOptions options)
     : transport_(std::move(transport)),
-      options_(std::move(options)),
-      engine_(*transport_, SpinOf(options_, *transport_)),
+      options_(Resolve(std::move(options), *transport_)),
+      engine_(*transport_, options_.spin),
       background_([this] { Background(); }) {}
 
 CommunicatorImpl::~CommunicatorImpl() {

@@ -199,17 +199,24 @@ absl::Status Engine::Progress(absl::Time deadline, bool awaited,
   if (!(alone && ran)) {
     const bool at_once = ran || (!active_.empty() && active_.front()->done()) ||
                          (active_.empty() && in_window_.has_value() && in_window_->done());
-    const absl::Duration spin = at_once || !awaited ? absl::ZeroDuration() : spin_.Next();
-    const absl::Time before = spin > absl::ZeroDuration() ? absl::Now() : absl::Time();
+    // A meet is soon over where each rank has a core: worth a constant spin. What comes by a
+    // connection may be long in coming.
+    const bool meets = active_.empty() && in_window_.has_value();
+    absl::Duration spin = absl::ZeroDuration();
+    if (!at_once && awaited) spin = meets ? spin_.longest() : spin_.Next();
+    const bool learns = spin > absl::ZeroDuration() && !meets;
+    const absl::Time before = learns ? absl::Now() : absl::Time();
     MUSTER_RETURN_IF_ERROR(
         transport_.Poll(at_once ? absl::InfinitePast() : deadline, spin, &completed_));
-    if (spin > absl::ZeroDuration()) spin_.Report(spin, absl::Now() - before);
+    if (learns) spin_.Report(spin, absl::Now() - before);
   }
+  bool met = false;
   for (uint64_t token : completed_) {
     const int slot = Execution::SlotOf(token);
     if (slot == kFingerprintSlot) {
       MUSTER_RETURN_IF_ERROR(FingerprintCame(static_cast<Rank>(token & 0xffffffff)));
     } else if (slot == kWindowSlot) {
+      met = true;
       MUSTER_RETURN_IF_ERROR(AdvanceWindow(/*met=*/true));
     } else {
       Execution* const execution = Find(slot);
@@ -229,7 +236,7 @@ absl::Status Engine::Progress(absl::Time deadline, bool awaited,
     return absl::OkStatus();
   }
   MUSTER_RETURN_IF_ERROR(CheckMissing());
-  return CheckDeadline();
+  return met ? absl::OkStatus() : CheckDeadline();
 }
 
 }  // namespace muster

@@ -9,6 +9,7 @@
 #include <optional>
 #include <vector>
 
+#include "absl/container/inlined_vector.h"
 #include "absl/status/status.h"
 #include "collectives/engine/operation.h"
 #include "collectives/engine/window_plan.h"
@@ -59,8 +60,8 @@ class WindowExecution {
   int64_t interval_ = 0;
   bool begun_ = false;
   bool done_ = false;
-  std::vector<const void*> sources_;
-  std::vector<void*> targets_;
+  absl::InlinedVector<const void*, 8> sources_;
+  absl::InlinedVector<void*, 8> targets_;
 };
 
 }  // namespace muster

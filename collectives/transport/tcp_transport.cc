@@ -51,7 +51,7 @@ absl::Status ValidateSpec(const MeshSpec& spec) {
     return invalid("rank ", spec.rank, " of ", world_size);
   }
   if (spec.options.channels < 1 || spec.options.channels > kMaxChannels) {
-    return invalid(spec.options.channels, " channels; expected 1 to ", kMaxChannels);
+    return invalid(spec.options.channels, " channels; expected 0 to ", kMaxChannels);
   }
   for (int r = 0; r < world_size; ++r) {
     if (!spec.members[r].incarnation) return invalid("rank ", r, " has no incarnation");
@@ -265,8 +265,10 @@ class MeshBuilder {
 }  // namespace
 
 absl::StatusOr<std::vector<TcpPeerSockets>> ConnectMeshSockets(TcpListener& listener,
-                                                               const MeshSpec& spec,
+                                                               const MeshSpec& given,
                                                                absl::Time deadline) {
+  MeshSpec spec = given;
+  if (spec.options.channels == 0) spec.options.channels = spec.members.size() == 2 ? 4 : 1;
   MUSTER_RETURN_IF_ERROR(ValidateSpec(spec));
   return MeshBuilder(listener.rendezvous(), spec, deadline).Run();
 }

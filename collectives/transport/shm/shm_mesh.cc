@@ -26,6 +26,10 @@ absl::Status ShmMesh::Poll(absl::Time deadline, absl::Duration spin,
   MutexLock lock(&drive_mu_);
   if (!window_->waiting() || closed_) return messages_->Poll(deadline, spin, completed);
   if (window_->TakeMet()) return Met(completed);
+  for (int i = 0; i < kSpinRound && spin > absl::ZeroDuration(); ++i) {
+    Relax();
+    if (window_->TakeMet()) return Met(completed);
+  }
   if (spin > absl::ZeroDuration()) {
     const absl::Time until = std::min(deadline, absl::Now() + spin);
     do {

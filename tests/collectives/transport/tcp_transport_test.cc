@@ -224,7 +224,7 @@ TEST_F(TcpTransportTest, WrongSpecsAreRefused) {
   EXPECT_TRUE(refused([](MeshSpec& s) { s.epoch = 0; }));
   EXPECT_TRUE(refused([](MeshSpec& s) { s.rank = 2; }));
   EXPECT_TRUE(refused([](MeshSpec& s) { s.members.clear(); }));
-  EXPECT_TRUE(refused([](MeshSpec& s) { s.options.channels = 0; }));
+  EXPECT_TRUE(refused([](MeshSpec& s) { s.options.channels = -1; }));
   EXPECT_TRUE(refused([](MeshSpec& s) { s.members[1].incarnation = {}; }));
   EXPECT_TRUE(refused([](MeshSpec& s) {
     s.rank = 1;
