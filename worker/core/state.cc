@@ -33,7 +33,7 @@ bool WorkerCore::IsVisible(const StateTag& tag) const {
 void WorkerCore::RaiseStable(const StateTag& tag) {
   if (tag.branch != stable_.branch || tag.step > stable_.step) stable_ = tag;
   if (progress_pending_.has_value() && progress_pending_->step <= VisibleTag().step) {
-    progress_ = std::move(progress_pending_);
+    progress_ = progress_pending_;
     progress_pending_.reset();
   }
 }

@@ -51,7 +51,6 @@ WorkerPhase WorkerCore::phase() const {
         case Stage::kRunning:
           return WorkerPhase::kRunning;
         case Stage::kPaused:
-          return WorkerPhase::kPaused;
         case Stage::kFinalWork:
           return WorkerPhase::kPaused;
         case Stage::kFinished:
