@@ -189,6 +189,7 @@ std::shared_ptr<Operation> CommunicatorImpl::Issue(Call call, const CollectiveOp
 }
 
 absl::Status CommunicatorImpl::Wait(Operation& operation) {
+  const auto is_done = [&operation] { return operation.done.load(); };
   const auto may_go_on = [this, &operation]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
     return operation.done.load() || !driven_;
   };
@@ -205,7 +206,8 @@ absl::Status CommunicatorImpl::Wait(Operation& operation) {
       if (operation.done) break;
       MUSTER_CHECK(!driven_);
       if (failure_.has_value()) {
-        FailOutstanding();
+        if (!says_goodbye_) FailOutstanding();
+        mu_.Await(Condition(&is_done));  // Else Shut() fails it, once nothing touches its buffers.
         break;
       }
       driven_ = true;
@@ -257,14 +259,16 @@ void CommunicatorImpl::Drive(const Operation* own) {
   }
   bool first = false;
   std::optional<MeshFailure> failure;
+  bool says_goodbye = false;
   {
     MutexLock lock(&mu_);
     if (!status.ok()) first = Record(status, CulpritOf(status));
     failure = failure_;
-    if (!failure.has_value()) {
+    says_goodbye = says_goodbye_;
+    if (!failure.has_value() || says_goodbye) {
       driven_ = false;
       // Whoever waits takes over by itself; otherwise the background thread does.
-      if (outstanding_.empty() || waiting_ > 0 || own == nullptr) return;
+      if (says_goodbye || outstanding_.empty() || waiting_ > 0 || own == nullptr) return;
     }
   }
   if (!failure.has_value()) {
@@ -303,6 +307,8 @@ void CommunicatorImpl::Shut(const absl::Status& reason, std::optional<Rank> culp
   {
     MutexLock lock(&mu_);
     first = Record(reason, culprit);
+    // From here on the driver leaves it to this thread to close: its own word would be an abort.
+    if (first) says_goodbye_ = goodbye;
   }
   transport_->Close(goodbye ? absl::OkStatus() : reason, culprit);
   std::optional<MeshFailure> failure;

@@ -91,6 +91,7 @@ class CommunicatorImpl {
   bool driven_ ABSL_GUARDED_BY(mu_) = false;  // the driver role is taken
   int waiting_ ABSL_GUARDED_BY(mu_) = 0;      // threads in Wait() that do not drive
   bool stopping_ ABSL_GUARDED_BY(mu_) = false;
+  bool says_goodbye_ ABSL_GUARDED_BY(mu_) = false;  // Shut() is to close in good order
   absl::flat_hash_map<uint64_t, uint64_t> last_sequences_ ABSL_GUARDED_BY(mu_);  // by scope
   std::deque<std::shared_ptr<Operation>> queued_ ABSL_GUARDED_BY(mu_);           // not started
   std::deque<std::shared_ptr<Operation>> outstanding_ ABSL_GUARDED_BY(mu_);  // not done, in order
