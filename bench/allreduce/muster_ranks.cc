@@ -13,7 +13,7 @@
 #include "collectives/engine/communicator.h"
 #include "collectives/transport/in_process_transport.h"
 #include "collectives/transport/ofi/ofi_transport.h"
-#include "collectives/transport/shm/shm_transport.h"
+#include "collectives/transport/shm/host_mesh.h"
 #include "collectives/transport/socket.h"
 #include "collectives/transport/tcp_transport.h"
 
@@ -187,7 +187,9 @@ int ServeMusterOfi(int ranks, const MusterOptions& options) {
 int ServeMusterShm(int ranks, bool registered, const MusterOptions& options) {
   const auto connect = [](TcpListener& listener, MeshSpec spec,
                           const std::shared_ptr<SharedArena>& arena) {
-    return OrDie(ShmTransport::Connect(listener, std::move(spec), arena, ConnectDeadline()));
+    return OrDie(ConnectHostMesh(HostMeshKind::kSharedMemory, listener, std::move(spec), arena,
+                                 ConnectDeadline()))
+        .transport;
   };
   return ServeProcesses(ranks, options, connect, registered);
 }

@@ -14,7 +14,6 @@
 #include "base/status_macros.h"
 #include "collectives/transport/culprit.h"
 #include "collectives/transport/shm/shm_mesh.h"
-#include "collectives/transport/shm/shm_transport.h"
 #include "collectives/transport/shm/shm_window.h"
 #include "collectives/transport/tcp_mesh.h"
 #include "collectives/transport/wire.h"
@@ -137,42 +136,27 @@ absl::StatusOr<Attempt> MapAll(const std::vector<TcpPeerSockets>& sockets, Rank 
   return attempt;
 }
 
-std::unique_ptr<Transport> MakeShmMesh(MeshSpec spec, std::vector<TcpPeerSockets> sockets,
-                                       std::unique_ptr<ShmWindow> window) {
-  return std::make_unique<ShmMesh>(std::make_unique<TcpMesh>(std::move(spec), std::move(sockets)),
-                                   std::move(window));
-}
-
 }  // namespace
 
-absl::StatusOr<HostMesh> ConnectHostMesh(TcpListener& listener, MeshSpec spec,
+absl::StatusOr<HostMesh> ConnectHostMesh(HostMeshKind kind, TcpListener& listener, MeshSpec spec,
                                          std::shared_ptr<SharedArena> arena, absl::Time deadline) {
   MUSTER_ASSIGN_OR_RETURN(std::vector<TcpPeerSockets> sockets,
                           ConnectMeshSockets(listener, spec, deadline));
   MUSTER_ASSIGN_OR_RETURN(Attempt attempt, MapAll(sockets, spec.rank, std::move(arena), deadline));
-  HostMesh mesh;
-  if (attempt.status.ok()) {
-    mesh.why = absl::StrCat("all ", sockets.size(), " ranks share a host");
-    mesh.transport = MakeShmMesh(std::move(spec), std::move(sockets), std::move(attempt.window));
-  } else {
-    mesh.why = std::string(attempt.status.message());
-    mesh.transport = std::make_unique<TcpMesh>(std::move(spec), std::move(sockets));
-  }
-  return mesh;
-}
-
-absl::StatusOr<std::unique_ptr<Transport>> ShmTransport::Connect(TcpListener& listener,
-                                                                 MeshSpec spec,
-                                                                 std::shared_ptr<SharedArena> arena,
-                                                                 absl::Time deadline) {
-  MUSTER_ASSIGN_OR_RETURN(std::vector<TcpPeerSockets> sockets,
-                          ConnectMeshSockets(listener, spec, deadline));
-  MUSTER_ASSIGN_OR_RETURN(Attempt attempt, MapAll(sockets, spec.rank, std::move(arena), deadline));
-  if (!attempt.status.ok()) {
+  if (!attempt.status.ok() && kind == HostMeshKind::kSharedMemory) {
     return absl::UnimplementedError(
         absl::StrCat("the ranks can't share memory: ", std::string(attempt.status.message())));
   }
-  return MakeShmMesh(std::move(spec), std::move(sockets), std::move(attempt.window));
+  HostMesh mesh;
+  mesh.why = attempt.status.ok() ? absl::StrCat("all ", sockets.size(), " ranks share a host")
+                                 : std::string(attempt.status.message());
+  auto messages = std::make_unique<TcpMesh>(std::move(spec), std::move(sockets));
+  if (attempt.status.ok()) {
+    mesh.transport = std::make_unique<ShmMesh>(std::move(messages), std::move(attempt.window));
+  } else {
+    mesh.transport = std::move(messages);
+  }
+  return mesh;
 }
 
 }  // namespace muster

@@ -21,10 +21,14 @@ struct HostMesh {
   std::string why;
 };
 
-// Shared memory if every rank can map the memory of every other, TCP otherwise. Errors as
-// TcpTransport::Connect. `arena` may be null: then this rank shares no memory. All ranks must call
-// this, or all ShmTransport::Connect or TcpTransport::Connect.
-absl::StatusOr<HostMesh> ConnectHostMesh(TcpListener& listener, MeshSpec spec,
+enum class HostMeshKind {
+  kBest,          // shared memory if every rank can map the memory of every other, TCP otherwise
+  kSharedMemory,  // or UNIMPLEMENTED, with the reason
+};
+
+// Errors as TcpTransport::Connect. `arena` may be null: then this rank shares no memory. All ranks
+// must ask for the same.
+absl::StatusOr<HostMesh> ConnectHostMesh(HostMeshKind kind, TcpListener& listener, MeshSpec spec,
                                          std::shared_ptr<SharedArena> arena, absl::Time deadline);
 
 }  // namespace muster

@@ -14,7 +14,7 @@
 #include "absl/time/clock.h"
 #include "collectives/transport/in_process_transport.h"
 #include "collectives/transport/ofi/ofi_transport.h"
-#include "collectives/transport/shm/shm_transport.h"
+#include "collectives/transport/shm/host_mesh.h"
 #include "collectives/transport/tcp_transport.h"
 #include "tests/collectives/transport/hostile_transport.h"
 
@@ -87,8 +87,15 @@ inline bool IsOfi(MeshKind kind) {
 
 // One end over `listener`.
 inline absl::StatusOr<std::unique_ptr<Transport>> ConnectEnd(MeshKind kind, TcpListener& listener,
-                                                             const MeshSpec& spec) {
+                                                             const MeshSpec& spec,
+                                                             std::shared_ptr<SharedArena> arena) {
   const absl::Time deadline = absl::Now() + absl::Seconds(30);
+  if (kind == MeshKind::kShm) {
+    auto mesh =
+        ConnectHostMesh(HostMeshKind::kSharedMemory, listener, spec, std::move(arena), deadline);
+    if (!mesh.ok()) return mesh.status();
+    return std::move(mesh->transport);
+  }
   if (!IsOfi(kind)) return TcpTransport::Connect(listener, spec, deadline);
   OfiOptions options;
   if (kind == MeshKind::kOfiTwoRails) options.rails = {"lo", "127.0.0.1"};
@@ -129,10 +136,8 @@ inline TestMesh MakeMesh(MeshKind kind, int world_size, TransportLimits limits =
   RunRanks(world_size, [&](Rank r) {
     MeshSpec mine = spec;
     mine.rank = r;
-    auto end = kind == MeshKind::kShm
-                   ? ShmTransport::Connect(*mesh.listeners[r], mine, mesh.arenas[r],
-                                           absl::Now() + absl::Seconds(30))
-                   : ConnectEnd(kind, *mesh.listeners[r], mine);
+    auto end = ConnectEnd(kind, *mesh.listeners[r], mine,
+                          kind == MeshKind::kShm ? mesh.arenas[r] : nullptr);
     EXPECT_TRUE(end.ok()) << end.status();
     if (end.ok()) mesh.ends[r] = *std::move(end);
   });

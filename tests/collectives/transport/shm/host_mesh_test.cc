@@ -6,7 +6,8 @@ namespace muster {
 namespace {
 
 // Connects three ranks; those in `without` have no memory to share.
-std::vector<absl::StatusOr<HostMesh>> Connect(const std::vector<Rank>& without) {
+std::vector<absl::StatusOr<HostMesh>> Connect(const std::vector<Rank>& without,
+                                              HostMeshKind kind = HostMeshKind::kBest) {
   constexpr int kRanks = 3;
   std::vector<std::unique_ptr<TcpListener>> listeners;
   MeshSpec spec;
@@ -25,7 +26,7 @@ std::vector<absl::StatusOr<HostMesh>> Connect(const std::vector<Rank>& without) 
     if (std::find(without.begin(), without.end(), r) == without.end()) {
       arena = SharedArena::Create().value();
     }
-    meshes[r] = ConnectHostMesh(*listeners[r], mine, arena, absl::Now() + absl::Seconds(20));
+    meshes[r] = ConnectHostMesh(kind, *listeners[r], mine, arena, absl::Now() + absl::Seconds(20));
   });
   return meshes;
 }
@@ -61,6 +62,13 @@ TEST(HostMeshTest, AllUseTcpIfOneCannotAndEachSaysWhy) {
         meshes[2]->transport->Poll(absl::InfinitePast(), absl::ZeroDuration(), &completed).ok());
   }
   EXPECT_EQ(got, 7);
+}
+
+TEST(HostMeshTest, SharedMemoryAskedForByNameIsRefusedToAllIfOneCannot) {
+  for (const auto& mesh : Connect({2}, HostMeshKind::kSharedMemory)) {
+    EXPECT_EQ(mesh.status().code(), absl::StatusCode::kUnimplemented) << mesh.status();
+    EXPECT_THAT(std::string(mesh.status().message()), testing::HasSubstr("can't share memory"));
+  }
 }
 
 }  // namespace

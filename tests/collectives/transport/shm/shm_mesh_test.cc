@@ -1,5 +1,5 @@
 // What is particular to shared memory: processes that die or freeze, and what is left behind.
-#include "collectives/transport/shm/shm_transport.h"
+#include "collectives/transport/shm/shm_mesh.h"
 
 #include <signal.h>
 #include <sys/mman.h>
@@ -13,7 +13,7 @@
 
 #include "collectives/engine/communicator.h"
 #include "collectives/transport/culprit.h"
-#include "collectives/transport/shm/shm_window.h"
+#include "collectives/transport/shm/host_mesh.h"
 #include "tests/collectives/transport/mesh_fixture.h"
 #include "tests/wait_until.h"
 
@@ -79,10 +79,10 @@ class Rank1Process {
     spec.rank = rank;
     spec.members = {{Incarnation{11}, rank == 0 ? listener_->address() : std::string(peer_)},
                     {Incarnation{12}, rank == 1 ? listener_->address() : std::string(peer_)}};
-    auto transport = ShmTransport::Connect(*listener_, std::move(spec), std::move(arena),
-                                           absl::Now() + absl::Seconds(20));
-    if (!transport.ok()) return transport.status();
-    return Communicator::Create(*std::move(transport));
+    auto mesh = ConnectHostMesh(HostMeshKind::kSharedMemory, *listener_, std::move(spec),
+                                std::move(arena), absl::Now() + absl::Seconds(20));
+    if (!mesh.ok()) return mesh.status();
+    return Communicator::Create(std::move(mesh->transport));
   }
 
   [[noreturn]] void Run(bool endlessly) {
@@ -116,7 +116,7 @@ class Rank1Process {
   char peer_[64] = {};
 };
 
-TEST(ShmTransportTest, AKilledProcessFailsTheWaitingRankAndIsNamed) {
+TEST(ShmMeshTest, AKilledProcessFailsTheWaitingRankAndIsNamed) {
   Rank1Process other(/*endlessly=*/true);
   auto arena = SharedArena::Create();
   ASSERT_TRUE(arena.ok()) << arena.status();
@@ -137,9 +137,8 @@ TEST(ShmTransportTest, AKilledProcessFailsTheWaitingRankAndIsNamed) {
   EXPECT_EQ(data[0], 2.0f);
 }
 
-TEST(ShmTransportTest, AFrozenProcessCannotWriteToABufferRenewedAfterClose) {
+TEST(ShmMeshTest, AFrozenProcessCannotWriteToABufferRenewedAfterClose) {
   // Freezes the other rank at ever new moments; now and then one is within its writes.
-  int tainted = 0;
   for (int attempt = 0; attempt < 12; ++attempt) {
     Rank1Process other(/*endlessly=*/true);
     auto arena = SharedArena::Create();
@@ -161,7 +160,6 @@ TEST(ShmTransportTest, AFrozenProcessCannotWriteToABufferRenewedAfterClose) {
     }
     EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
     if ((*communicator)->MustRenewBuffers()) {
-      ++tainted;
       ASSERT_TRUE(buffer->Renew().ok());
     }
     std::fill(data, data + kCount, 7.0f);
@@ -170,10 +168,9 @@ TEST(ShmTransportTest, AFrozenProcessCannotWriteToABufferRenewedAfterClose) {
     other.AwaitEnd();
     for (int64_t i = 0; i < kCount; ++i) ASSERT_EQ(data[i], 7.0f) << i << " attempt " << attempt;
   }
-  RecordProperty("tainted", tainted);
 }
 
-TEST(ShmTransportTest, NothingIsLeftBehindByName) {
+TEST(ShmMeshTest, NothingIsLeftBehindByName) {
   const auto count = [] {
     int files = 0;
     for ([[maybe_unused]] const auto& entry : std::filesystem::directory_iterator("/dev/shm"))
@@ -188,23 +185,6 @@ TEST(ShmTransportTest, NothingIsLeftBehindByName) {
   auto communicator = other.Connect(*arena);
   ASSERT_TRUE(communicator.ok()) << communicator.status();
   EXPECT_LE(count(), before);
-}
-
-TEST(ShmTransportTest, AnAddressOfAnotherProcessIsRefused) {
-  auto arena = SharedArena::Create();
-  ASSERT_TRUE(arena.ok());
-  auto window = ShmWindow::Create(*arena, 0, 2, /*nonce=*/5);
-  ASSERT_TRUE(window.ok());
-  ShmWindow::Location location = (*window)->location();
-  location.nonce = 6;
-  const absl::Status wrong = (*window)->Map(1, location);
-  EXPECT_EQ(wrong.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(std::string(wrong.message()), testing::HasSubstr("another process"));
-  location.fd = 1 << 20;
-  EXPECT_THAT(std::string((*window)->Map(1, location).message()),
-              testing::HasSubstr("must share host"));
-  location.area = -4096;
-  EXPECT_THAT(std::string((*window)->Map(1, location).message()), testing::HasSubstr("wrongly"));
 }
 
 }  // namespace
