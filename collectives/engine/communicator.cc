@@ -12,6 +12,18 @@
 #include "collectives/engine/communicator_impl.h"
 
 namespace muster {
+namespace {
+
+Call MakeCall(Collective collective, const void* input, void* output, DType dtype) {
+  Call call;
+  call.request.collective = collective;
+  call.dtype = dtype;
+  call.input = input;
+  call.output = output;
+  return call;
+}
+
+}  // namespace
 
 Work::Work(std::shared_ptr<CommunicatorImpl> owner, std::shared_ptr<Operation> operation)
     : owner_(std::move(owner)), operation_(std::move(operation)) {}
@@ -83,137 +95,93 @@ Work Communicator::Issue(Call call, const CollectiveOptions& options) {
 
 Work Communicator::AllReduce(const void* input, void* output, int64_t count, DType dtype,
                              ReduceOp op, const CollectiveOptions& options) {
-  Call call;
-  call.request.collective = Collective::kAllReduce;
+  Call call = MakeCall(Collective::kAllReduce, input, output, dtype);
   call.request.count = count;
-  call.dtype = dtype;
   call.op = op;
-  call.input = input;
-  call.output = output;
   return Issue(std::move(call), options);
 }
 
 Work Communicator::ReduceScatter(const void* input, void* output, absl::Span<const int64_t> counts,
                                  DType dtype, ReduceOp op, const CollectiveOptions& options) {
-  Call call;
-  call.request.collective = Collective::kReduceScatter;
+  Call call = MakeCall(Collective::kReduceScatter, input, output, dtype);
   call.request.counts.assign(counts.begin(), counts.end());
-  call.dtype = dtype;
   call.op = op;
-  call.input = input;
-  call.output = output;
   return Issue(std::move(call), options);
 }
 
 Work Communicator::AllGather(const void* input, void* output, absl::Span<const int64_t> counts,
                              DType dtype, const CollectiveOptions& options) {
-  Call call;
-  call.request.collective = Collective::kAllGather;
+  Call call = MakeCall(Collective::kAllGather, input, output, dtype);
   call.request.counts.assign(counts.begin(), counts.end());
-  call.dtype = dtype;
-  call.input = input;
-  call.output = output;
   return Issue(std::move(call), options);
 }
 
 Work Communicator::Broadcast(const void* input, void* output, int64_t count, DType dtype, Rank root,
                              const CollectiveOptions& options) {
-  Call call;
-  call.request.collective = Collective::kBroadcast;
+  Call call = MakeCall(Collective::kBroadcast, input, output, dtype);
   call.request.count = count;
   call.request.root = root;
-  call.dtype = dtype;
-  call.input = input;
-  call.output = output;
   return Issue(std::move(call), options);
 }
 
 Work Communicator::Barrier(const CollectiveOptions& options) {
-  Call call;
-  call.request.collective = Collective::kBarrier;
-  return Issue(std::move(call), options);
+  return Issue(MakeCall(Collective::kBarrier, nullptr, nullptr, DType::kU8), options);
 }
 
 Work Communicator::Reduce(const void* input, void* output, int64_t count, DType dtype, ReduceOp op,
                           Rank root, const CollectiveOptions& options) {
-  Call call;
-  call.request.collective = Collective::kReduce;
+  Call call = MakeCall(Collective::kReduce, input, output, dtype);
   call.request.count = count;
   call.request.root = root;
-  call.dtype = dtype;
   call.op = op;
-  call.input = input;
-  call.output = output;
   return Issue(std::move(call), options);
 }
 
 Work Communicator::Gather(const void* input, void* output, absl::Span<const int64_t> counts,
                           DType dtype, Rank root, const CollectiveOptions& options) {
-  Call call;
-  call.request.collective = Collective::kGather;
+  Call call = MakeCall(Collective::kGather, input, output, dtype);
   call.request.counts.assign(counts.begin(), counts.end());
   call.request.root = root;
-  call.dtype = dtype;
-  call.input = input;
-  call.output = output;
   return Issue(std::move(call), options);
 }
 
 Work Communicator::Scatter(const void* input, void* output, absl::Span<const int64_t> counts,
                            DType dtype, Rank root, const CollectiveOptions& options) {
-  Call call;
-  call.request.collective = Collective::kScatter;
+  Call call = MakeCall(Collective::kScatter, input, output, dtype);
   call.request.counts.assign(counts.begin(), counts.end());
   call.request.root = root;
-  call.dtype = dtype;
-  call.input = input;
-  call.output = output;
   return Issue(std::move(call), options);
 }
 
 Work Communicator::AllToAll(const void* input, void* output, int64_t count, DType dtype,
                             const CollectiveOptions& options) {
-  Call call;
-  call.request.collective = Collective::kAllToAll;
+  Call call = MakeCall(Collective::kAllToAll, input, output, dtype);
   call.request.count = count;
-  call.dtype = dtype;
-  call.input = input;
-  call.output = output;
   return Issue(std::move(call), options);
 }
 
 Work Communicator::AllToAllV(const void* input, void* output, absl::Span<const int64_t> counts,
                              DType dtype, const CollectiveOptions& options) {
-  Call call;
-  call.request.collective = Collective::kAllToAll;
+  Call call = MakeCall(Collective::kAllToAll, input, output, dtype);
   call.request.counts.assign(counts.begin(), counts.end());
-  call.dtype = dtype;
-  call.input = input;
-  call.output = output;
   return Issue(std::move(call), options);
 }
 
 Work Communicator::Send(const void* data, int64_t count, DType dtype, Rank to,
                         const CollectiveOptions& options) {
-  Call call;
-  call.request.collective = Collective::kSendReceive;
+  Call call = MakeCall(Collective::kSendReceive, data, nullptr, dtype);
   call.request.count = count;
   call.request.root = rank();
   call.request.destination = to;
-  call.dtype = dtype;
-  call.input = data;
   return Issue(std::move(call), options);
 }
 
 Work Communicator::Receive(void* data, int64_t count, DType dtype, Rank from,
                            const CollectiveOptions& options) {
-  Call call;
-  call.request.collective = Collective::kSendReceive;
+  Call call = MakeCall(Collective::kSendReceive, nullptr, data, dtype);
   call.request.count = count;
   call.request.root = from;
   call.request.destination = rank();
-  call.dtype = dtype;
-  call.output = data;
   return Issue(std::move(call), options);
 }
 

@@ -41,19 +41,12 @@ class InProcessTransport : public Transport {
 
   void PostReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
                    uint64_t token) override {
-    PendingReceive receive;
-    receive.length = static_cast<int64_t>(destination.size());
-    receive.destination = destination.data();
-    Post(peer, tag, token, receive);
+    Post(peer, PendingReceive::Into(tag, destination, /*standing=*/false, token));
   }
 
   void PostStandingReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
                            uint64_t token) override {
-    PendingReceive receive;
-    receive.length = static_cast<int64_t>(destination.size());
-    receive.destination = destination.data();
-    receive.standing = true;
-    Post(peer, tag, token, receive);
+    Post(peer, PendingReceive::Into(tag, destination, /*standing=*/true, token));
   }
 
   void Expect(Rank peer, int delta) override {
@@ -64,11 +57,7 @@ class InProcessTransport : public Transport {
   void PostConsume(Rank peer, uint64_t tag, int64_t length, int element_bytes,
                    PieceConsumer* consumer, uint64_t token) override {
     MUSTER_CHECK(length >= 0 && length % element_bytes == 0) << length;
-    PendingReceive receive;
-    receive.length = length;
-    receive.element_bytes = element_bytes;
-    receive.consumer = consumer;
-    Post(peer, tag, token, receive);
+    Post(peer, PendingReceive::Through(tag, length, element_bytes, consumer, token));
   }
 
   absl::Status Poll(absl::Time deadline, absl::Duration spin,
@@ -131,10 +120,8 @@ class InProcessTransport : public Transport {
     return absl::UnavailableError(absl::StrCat("rank ", rank, " is gone: ", how));
   }
 
-  void Post(Rank peer, uint64_t tag, uint64_t token, PendingReceive receive) {
+  void Post(Rank peer, const PendingReceive& receive) {
     Peer(peer);  // Checks the rank.
-    receive.tag = tag;
-    receive.token = token;
     MutexLock lock(&drive_mu_);
     if (!end_.failed()) end_.Await(peer, receive);
   }

@@ -25,6 +25,23 @@ struct PendingReceive {
   int element_bytes = 1;
   bool standing = false;
   uint64_t token = 0;
+
+  static PendingReceive Into(uint64_t tag, absl::Span<std::byte> destination, bool standing,
+                             uint64_t token) {
+    return {.tag = tag,
+            .length = static_cast<int64_t>(destination.size()),
+            .destination = destination.data(),
+            .standing = standing,
+            .token = token};
+  }
+  static PendingReceive Through(uint64_t tag, int64_t length, int element_bytes,
+                                PieceConsumer* consumer, uint64_t token) {
+    return {.tag = tag,
+            .length = length,
+            .consumer = consumer,
+            .element_bytes = element_bytes,
+            .token = token};
+  }
 };
 
 class ReceiveTable {

@@ -25,8 +25,6 @@ constexpr size_t kDirectConnections = 4;
 constexpr uint64_t kControlBit = uint64_t{1} << 32;
 constexpr uint64_t kWakeMark = uint64_t{1} << 33;
 
-std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
-
 void EpollControl(int epoll, int operation, int fd, uint32_t events, uint64_t data) {
   epoll_event event = {};
   event.events = events;
@@ -48,12 +46,10 @@ TcpMesh::TcpMesh(MeshSpec spec, std::vector<TcpPeerSockets> sockets)
   EpollControl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), EPOLLIN, kWakeMark);
   EpollControl(watch_epoll_.get(), EPOLL_CTL_ADD, watch_wake_.get(), EPOLLIN, kWakeMark);
   peers_.resize(sockets.size());
-  const std::string host = HostOf(spec_.members[spec_.rank].address);
   for (size_t r = 0; r < sockets.size(); ++r) {
     Peer& peer = peers_[r];
     peer.rank = static_cast<Rank>(r);
     if (peer.rank == spec_.rank) continue;
-    if (HostOf(spec_.members[r].address) == host) ++local_world_size_;
     peer.control = std::move(sockets[r].control);
     peer.receives = std::make_unique<ReceiveTable>(spec_.options.limits);
     for (int epoll : {epoll_.get(), watch_epoll_.get()}) {
@@ -73,35 +69,6 @@ TcpMesh::TcpMesh(MeshSpec spec, std::vector<TcpPeerSockets> sockets)
 
 TcpMesh::~TcpMesh() { Close(absl::OkStatus(), std::nullopt); }
 
-std::string TcpMesh::Describe(Rank rank) const {
-  const MeshMember& member = spec_.members[rank];
-  return absl::StrCat("rank ", rank, " (", member.address, ", incarnation ",
-                      member.incarnation.ToString(), ")");
-}
-
-absl::Status TcpMesh::Dead(Rank rank, absl::string_view how) const {
-  return WithCulprit(absl::UnavailableError(absl::StrCat(Describe(rank), " is gone: ", how)), rank);
-}
-
-void TcpMesh::Fail(absl::Status status, std::optional<Rank> culprit) {
-  MutexLock lock(&failure_mu_);
-  if (!failure_.has_value()) {
-    if (!culprit.has_value()) culprit = CulpritOf(status);
-    failure_ = MeshFailure{WithCulprit(std::move(status), culprit), culprit};
-    failed_ = true;
-  }
-}
-
-absl::Status TcpMesh::FailedStatus() const {
-  MutexLock lock(&failure_mu_);
-  return failure_->status;
-}
-
-std::optional<MeshFailure> TcpMesh::failure() const {
-  MutexLock lock(&failure_mu_);
-  return failure_;
-}
-
 TcpMesh::Peer& TcpMesh::PeerAt(Rank rank) {
   MUSTER_CHECK(rank >= 0 && rank < world_size() && rank != spec_.rank)
       << "rank " << rank << " is no peer of rank " << spec_.rank;
@@ -111,7 +78,7 @@ TcpMesh::Peer& TcpMesh::PeerAt(Rank rank) {
 void TcpMesh::PostSend(Rank rank, uint64_t tag, absl::Span<const std::byte> bytes, uint64_t token) {
   MUSTER_CHECK_LE(static_cast<int64_t>(bytes.size()), kMaxMessageBytes);
   MutexLock lock(&drive_mu_);
-  if (failed_) return;
+  if (failure_.has_value()) return;
   Peer& peer = PeerAt(rank);
   size_t channel = 0;
   if (bytes.size() > kSmallMessageBytes) channel = peer.next_channel++ % peer.channels.size();
@@ -123,10 +90,10 @@ void TcpMesh::Post(Rank rank, const PendingReceive& receive) {
                receive.length % receive.element_bytes == 0)
       << receive.length;
   MutexLock lock(&drive_mu_);
-  if (failed_) return;
+  if (failure_.has_value()) return;
   const absl::StatusOr<bool> served = PeerAt(rank).receives->Post(receive);
   if (!served.ok()) {
-    Fail(Annotate(served.status(), Describe(rank)), std::nullopt);
+    failure_.Record(Annotate(served.status(), DescribeMember(spec_, rank)), std::nullopt);
   } else if (*served) {
     served_at_post_.push_back(receive.token);
   }
@@ -134,23 +101,12 @@ void TcpMesh::Post(Rank rank, const PendingReceive& receive) {
 
 void TcpMesh::PostReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
                           uint64_t token) {
-  PendingReceive receive;
-  receive.tag = tag;
-  receive.length = static_cast<int64_t>(destination.size());
-  receive.destination = destination.data();
-  receive.token = token;
-  Post(peer, receive);
+  Post(peer, PendingReceive::Into(tag, destination, /*standing=*/false, token));
 }
 
 void TcpMesh::PostStandingReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
                                   uint64_t token) {
-  PendingReceive receive;
-  receive.tag = tag;
-  receive.length = static_cast<int64_t>(destination.size());
-  receive.destination = destination.data();
-  receive.standing = true;
-  receive.token = token;
-  Post(peer, receive);
+  Post(peer, PendingReceive::Into(tag, destination, /*standing=*/true, token));
 }
 
 void TcpMesh::Expect(Rank peer, int delta) {
@@ -160,13 +116,7 @@ void TcpMesh::Expect(Rank peer, int delta) {
 
 void TcpMesh::PostConsume(Rank peer, uint64_t tag, int64_t length, int element_bytes,
                           PieceConsumer* consumer, uint64_t token) {
-  PendingReceive receive;
-  receive.tag = tag;
-  receive.length = length;
-  receive.element_bytes = element_bytes;
-  receive.consumer = consumer;
-  receive.token = token;
-  Post(peer, receive);
+  Post(peer, PendingReceive::Through(tag, length, element_bytes, consumer, token));
 }
 
 absl::Status TcpMesh::ReadControl(Peer& peer) {
@@ -180,12 +130,13 @@ absl::Status TcpMesh::ReadControl(Peer& peer) {
                                   ? "it closed its connection without saying goodbye"
                                   : absl::StrCat("its connection broke: ", std::strerror(errno));
       peer.control.Reset();  // also leaves both epolls
-      return peer.departed ? absl::OkStatus() : Dead(peer.rank, how);
+      return peer.departed ? absl::OkStatus() : PeerIsGone(spec_, peer.rank, how);
     }
     peer.control_bytes.append(buffer, static_cast<size_t>(got));
     while (true) {
       absl::StatusOr<std::optional<TcpControlFrame>> frame = TakeControlFrame(&peer.control_bytes);
-      if (!frame.ok()) return Dead(peer.rank, absl::StrCat("it sent ", frame.status().message()));
+      if (!frame.ok())
+        return PeerIsGone(spec_, peer.rank, absl::StrCat("it sent ", frame.status().message()));
       if (!frame->has_value()) break;
       if ((*frame)->kind == TcpControlFrame::Kind::kAbort) {
         return WithCulprit(absl::Status((*frame)->code, absl::StrCat("rank ", peer.rank,
@@ -212,8 +163,9 @@ absl::Status TcpMesh::CheckEnded(Peer& peer) {
   if (!all_ended || !needed) return absl::OkStatus();
   // Its control connection may say why.
   MUSTER_RETURN_IF_ERROR(ReadControl(peer));
-  return Dead(peer.rank,
-              peer.departed ? "it left while more was expected of it" : "it closed its connection");
+  return PeerIsGone(
+      spec_, peer.rank,
+      peer.departed ? "it left while more was expected of it" : "it closed its connection");
 }
 
 absl::Status TcpMesh::ProgressConnection(Peer& peer, TcpConnection& connection, bool read,
@@ -225,7 +177,7 @@ absl::Status TcpMesh::ProgressConnection(Peer& peer, TcpConnection& connection, 
   if (status.ok() && !connection.at_end()) return status;
   if (!status.ok()) {
     MUSTER_RETURN_IF_ERROR(ReadControl(peer));
-    return Dead(peer.rank, status.message());
+    return PeerIsGone(spec_, peer.rank, status.message());
   }
   if (connection.armed_events != 0) {
     connection.armed_events = 0;
@@ -285,12 +237,12 @@ absl::Status TcpMesh::Poll(absl::Time deadline, absl::Duration spin,
   absl::Time spin_until = absl::InfinitePast();
   for (int round = 0;; ++round) {
     MutexLock lock(&drive_mu_);
-    if (failed_) return FailedStatus();
+    if (failure_.has_value()) return failure_.status();
     bool more = false;
     absl::Status status = Progress(completed, &more);
     if (!status.ok()) {
-      Fail(std::move(status), std::nullopt);
-      return FailedStatus();
+      failure_.Record(std::move(status), std::nullopt);
+      return failure_.status();
     }
     if (completed->size() > before || wake_pending_.exchange(false)) return absl::OkStatus();
     if (more) continue;
@@ -302,8 +254,8 @@ absl::Status TcpMesh::Poll(absl::Time deadline, absl::Duration spin,
     if (spinning && round % 8 != 7 && connections_.size() <= kDirectConnections) continue;
     status = Block(last || spinning ? 0 : PollTimeoutMs(deadline), completed);
     if (!status.ok()) {
-      Fail(std::move(status), std::nullopt);
-      return FailedStatus();
+      failure_.Record(std::move(status), std::nullopt);
+      return failure_.status();
     }
     if (last || completed->size() > before) return absl::OkStatus();
   }
@@ -315,7 +267,7 @@ void TcpMesh::Wake() {
 }
 
 void TcpMesh::Watch(absl::Time deadline) {
-  if (failed_) return;
+  if (failure_.has_value()) return;
   epoll_event event;
   if (epoll_wait(watch_epoll_.get(), &event, 1, PollTimeoutMs(deadline)) == 1 &&
       event.data.u64 == kWakeMark) {
@@ -326,10 +278,10 @@ void TcpMesh::Watch(absl::Time deadline) {
 void TcpMesh::WakeWatcher() { SignalEventFd(watch_wake_.get()); }
 
 void TcpMesh::Close(const absl::Status& reason, std::optional<Rank> culprit) {
-  Fail(reason.ok() ? absl::CancelledError("the transport is closed") : reason, culprit);
+  failure_.Record(reason.ok() ? absl::CancelledError("the transport is closed") : reason, culprit);
   Wake();
   WakeWatcher();
-  MutexLock lock(&drive_mu_);  // Waits for the driver, who sees failed_ and leaves.
+  MutexLock lock(&drive_mu_);  // Waits for the driver, who sees the failure and leaves.
   if (closed_) return;
   closed_ = true;
   TcpControlFrame frame;

@@ -14,6 +14,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "base/mutex.h"
+#include "collectives/transport/mesh_peers.h"
 #include "collectives/transport/receive_table.h"
 #include "collectives/transport/socket.h"
 #include "collectives/transport/tcp_connection.h"
@@ -43,7 +44,7 @@ class TcpMesh : public Transport {
   absl::string_view name() const override { return "tcp"; }
   Rank rank() const override { return spec_.rank; }
   int world_size() const override { return static_cast<int>(spec_.members.size()); }
-  int local_world_size() const override { return local_world_size_; }
+  int local_world_size() const override { return LocalWorldSize(spec_); }
   void PostSend(Rank peer, uint64_t tag, absl::Span<const std::byte> bytes,
                 uint64_t token) override;
   void PostReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
@@ -59,7 +60,7 @@ class TcpMesh : public Transport {
   void WakeWatcher() override;
   void Wake() override;
   void Close(const absl::Status& reason, std::optional<Rank> culprit) override;
-  std::optional<MeshFailure> failure() const override;
+  std::optional<MeshFailure> failure() const override { return failure_.get(); }
 
  private:
   struct Peer {
@@ -87,19 +88,12 @@ class TcpMesh : public Transport {
   absl::Status ReadControl(Peer& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(drive_mu_);
   // Fails if the peer's connections have ended while it owes us something.
   absl::Status CheckEnded(Peer& peer) ABSL_EXCLUSIVE_LOCKS_REQUIRED(drive_mu_);
-  std::string Describe(Rank rank) const;
-  absl::Status Dead(Rank rank, absl::string_view how) const;
-  // Records the first failure.
-  void Fail(absl::Status status, std::optional<Rank> culprit);
-  absl::Status FailedStatus() const;
 
   const MeshSpec spec_;
-  int local_world_size_ = 1;
   UniqueFd epoll_;        // control and data connections, wake_
   UniqueFd watch_epoll_;  // control connections, watch_wake_
   UniqueFd wake_;
   UniqueFd watch_wake_;
-  std::atomic<bool> failed_{false};
   std::atomic<bool> wake_pending_{false};
 
   // Held by the driver inside Post* and Poll, and by Close to wait the driver out.
@@ -111,8 +105,7 @@ class TcpMesh : public Transport {
   std::vector<uint64_t> served_at_post_ ABSL_GUARDED_BY(drive_mu_);
   bool closed_ ABSL_GUARDED_BY(drive_mu_) = false;
 
-  mutable Mutex failure_mu_;
-  std::optional<MeshFailure> failure_ ABSL_GUARDED_BY(failure_mu_);
+  FirstFailure failure_;
 };
 
 }  // namespace muster

@@ -26,8 +26,6 @@ constexpr absl::Duration kBusyTick = absl::Microseconds(100);
 constexpr absl::Duration kSlowTick = absl::Milliseconds(1);
 constexpr absl::Duration kQuietTick = absl::Milliseconds(5);
 
-std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
-
 }  // namespace
 
 OfiMesh::OfiMesh(OfiMeshParts parts)
@@ -37,12 +35,7 @@ OfiMesh::OfiMesh(OfiMeshParts parts)
       regions_(parts_.rails),
       sender_(parts_.rails, regions_, parts_.links, parts_.targets, parts_.spec.options.limits),
       receiver_(parts_.rails, regions_, parts_.links, parts_.spec.options.limits),
-      presence_(parts_.spec.members.size()) {
-  const std::string host = HostOf(parts_.spec.members[rank()].address);
-  for (Rank r = 0; r < world_size(); ++r) {
-    if (r != rank() && HostOf(parts_.spec.members[r].address) == host) ++local_world_size_;
-  }
-}
+      presence_(parts_.spec.members.size()) {}
 
 absl::StatusOr<std::unique_ptr<OfiTransport>> OfiMesh::Create(OfiMeshParts parts) {
   std::unique_ptr<OfiMesh> mesh(new OfiMesh(std::move(parts)));
@@ -56,36 +49,10 @@ absl::StatusOr<std::unique_ptr<OfiTransport>> OfiMesh::Create(OfiMeshParts parts
 
 OfiMesh::~OfiMesh() { Close(absl::OkStatus(), std::nullopt); }
 
-std::string OfiMesh::Describe(Rank rank) const {
-  const MeshMember& member = parts_.spec.members[rank];
-  return absl::StrCat("rank ", rank, " (", member.address, ", incarnation ",
-                      member.incarnation.ToString(), ")");
-}
-
-absl::Status OfiMesh::Dead(Rank rank, absl::string_view how) const {
-  return WithCulprit(absl::UnavailableError(absl::StrCat(Describe(rank), " is gone: ", how)), rank);
-}
-
 void OfiMesh::Fail(absl::Status status, std::optional<Rank> culprit) {
-  {
-    MutexLock lock(&failure_mu_);
-    if (failure_.has_value()) return;
-    if (!culprit.has_value()) culprit = CulpritOf(status);
-    failure_ = MeshFailure{WithCulprit(std::move(status), culprit), culprit};
-    failed_ = true;
-  }
+  if (!failure_.Record(std::move(status), culprit)) return;
   SignalEventFd(watch_wake_.get());
   control_.Interrupt();
-}
-
-absl::Status OfiMesh::FailedStatus() const {
-  MutexLock lock(&failure_mu_);
-  return failure_->status;
-}
-
-std::optional<MeshFailure> OfiMesh::failure() const {
-  MutexLock lock(&failure_mu_);
-  return failure_;
 }
 
 void OfiMesh::CheckPeer(Rank peer) const {
@@ -109,7 +76,7 @@ void OfiMesh::PostSend(Rank peer, uint64_t tag, absl::Span<const std::byte> byte
   CheckPeer(peer);
   MUSTER_CHECK_LE(static_cast<int64_t>(bytes.size()), kMaxMessageBytes);
   MutexLock lock(&drive_mu_);
-  if (!failed_) sender_.Post(peer, tag, bytes, token);
+  if (!failure_.has_value()) sender_.Post(peer, tag, bytes, token);
 }
 
 void OfiMesh::Post(Rank peer, const PendingReceive& receive) {
@@ -118,30 +85,19 @@ void OfiMesh::Post(Rank peer, const PendingReceive& receive) {
                receive.length % receive.element_bytes == 0)
       << receive.length;
   MutexLock lock(&drive_mu_);
-  if (failed_) return;
+  if (failure_.has_value()) return;
   const absl::Status status = receiver_.Post(peer, receive, &completed_);
-  if (!status.ok()) Fail(Annotate(status, Describe(peer)), std::nullopt);
+  if (!status.ok()) Fail(Annotate(status, DescribeMember(parts_.spec, peer)), std::nullopt);
 }
 
 void OfiMesh::PostReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
                           uint64_t token) {
-  PendingReceive receive;
-  receive.tag = tag;
-  receive.length = static_cast<int64_t>(destination.size());
-  receive.destination = destination.data();
-  receive.token = token;
-  Post(peer, receive);
+  Post(peer, PendingReceive::Into(tag, destination, /*standing=*/false, token));
 }
 
 void OfiMesh::PostStandingReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
                                   uint64_t token) {
-  PendingReceive receive;
-  receive.tag = tag;
-  receive.length = static_cast<int64_t>(destination.size());
-  receive.destination = destination.data();
-  receive.standing = true;
-  receive.token = token;
-  Post(peer, receive);
+  Post(peer, PendingReceive::Into(tag, destination, /*standing=*/true, token));
 }
 
 void OfiMesh::Expect(Rank peer, int delta) {
@@ -152,20 +108,14 @@ void OfiMesh::Expect(Rank peer, int delta) {
 
 void OfiMesh::PostConsume(Rank peer, uint64_t tag, int64_t length, int element_bytes,
                           PieceConsumer* consumer, uint64_t token) {
-  PendingReceive receive;
-  receive.tag = tag;
-  receive.length = length;
-  receive.element_bytes = element_bytes;
-  receive.consumer = consumer;
-  receive.token = token;
-  Post(peer, receive);
+  Post(peer, PendingReceive::Through(tag, length, element_bytes, consumer, token));
 }
 
 absl::Status OfiMesh::Blame(Rank peer, const absl::Status& error) {
   MUSTER_RETURN_IF_ERROR(ReadControl());
   // One that has left needs nothing more; CheckDeparted knows whether it owed something.
   if (presence_[static_cast<size_t>(peer)].goodbye.has_value()) return absl::OkStatus();
-  return Dead(peer, error.message());
+  return PeerIsGone(parts_.spec, peer, error.message());
 }
 
 absl::Status OfiMesh::ReadControl() {
@@ -194,7 +144,7 @@ absl::Status OfiMesh::ReadControl() {
         if (presence.goodbye.has_value()) {
           presence.goodbye = parts_.links[news.peer]->processed();
         } else {
-          status = Dead(news.peer, news.reason.message());
+          status = PeerIsGone(parts_.spec, news.peer, news.reason.message());
         }
         break;
     }
@@ -210,11 +160,12 @@ absl::Status OfiMesh::CheckDeparted() {
     const OfiPeerLink& link = *parts_.links[r];
     const bool all_came = static_cast<int32_t>(link.processed() - *presence.goodbye) >= 0;
     // A failed mesh takes nothing any more, and keeps nobody waiting.
-    if (!all_came && !failed_) continue;
+    if (!all_came && !failure_.has_value()) continue;
     if (!std::exchange(presence.told_taken, true)) control_.SendTaken(r);
-    if (receiver_.due(r) > 0) return Dead(r, "it left while more was expected of it");
+    if (receiver_.due(r) > 0)
+      return PeerIsGone(parts_.spec, r, "it left while more was expected of it");
     if (sender_.pending(r) > 0 || link.queued_messages() > 0) {
-      return Dead(r, "it left before it took what was sent to it");
+      return PeerIsGone(parts_.spec, r, "it left before it took what was sent to it");
     }
   }
   return absl::OkStatus();
@@ -268,10 +219,10 @@ absl::Status OfiMesh::TakePacket(uint32_t buffer, size_t length, bool driving) {
   }
   OfiPeerLink& link = *parts_.links[peer];
   absl::Status status = link.Note(packet.header);
-  if (!status.ok()) return Annotate(status, Describe(peer));
+  if (!status.ok()) return Annotate(status, DescribeMember(parts_.spec, peer));
   for (auto next = link.Order(packet); next.has_value(); next = link.NextKept()) {
     status = ProcessPacket(peer, *next, driving);
-    if (!status.ok()) return Annotate(status, Describe(peer));
+    if (!status.ok()) return Annotate(status, DescribeMember(parts_.spec, peer));
     to_repost_.emplace_back(peer, next->buffer);
   }
   return absl::OkStatus();
@@ -333,7 +284,7 @@ absl::Status OfiMesh::Poll(absl::Time deadline, absl::Duration spin,
   for (int pass = 0;; ++pass) {
     ++polls_;
     MutexLock lock(&drive_mu_);
-    if (failed_) return FailedStatus();
+    if (failure_.has_value()) return failure_.status();
     bool moved = false;
     absl::Status status = Progress(/*driving=*/true, &moved);
     const bool done = !completed_.empty() || wake_pending_.exchange(false);
@@ -346,7 +297,7 @@ absl::Status OfiMesh::Poll(absl::Time deadline, absl::Duration spin,
     }
     if (!status.ok()) {
       Fail(std::move(status), std::nullopt);
-      return FailedStatus();
+      return failure_.status();
     }
     completed->insert(completed->end(), completed_.begin(), completed_.end());
     completed_.clear();
@@ -372,7 +323,7 @@ void OfiMesh::Wake() {
 }
 
 void OfiMesh::Watch(absl::Time deadline) {
-  if (failed_) return;
+  if (failure_.has_value()) return;
   // The idle thread, or a driver, reads the control connections and signals failures.
   pollfd waiting = {watch_wake_.get(), POLLIN, 0};
   if (poll(&waiting, 1, PollTimeoutMs(deadline)) == 1) DrainEventFd(watch_wake_.get());
@@ -408,7 +359,8 @@ void OfiMesh::ServeIdle() {
     }
     if (!closed_) {
       bool moved = false;
-      absl::Status status = failed_ ? absl::OkStatus() : Progress(/*driving=*/false, &moved);
+      absl::Status status =
+          failure_.has_value() ? absl::OkStatus() : Progress(/*driving=*/false, &moved);
       if (news) {
         const absl::Status said = ReadControl();
         if (status.ok()) status = said;
@@ -416,7 +368,7 @@ void OfiMesh::ServeIdle() {
         if (status.ok()) status = left;
       }
       if (!status.ok()) Fail(std::move(status), std::nullopt);
-      const absl::Duration longest = Busy() && !failed_ ? kSlowTick : kQuietTick;
+      const absl::Duration longest = Busy() && !failure_.has_value() ? kSlowTick : kQuietTick;
       tick = moved ? kBusyTick : std::min(2 * tick, longest);
     }
     drive_mu_.Unlock();
@@ -447,12 +399,12 @@ void OfiMesh::FlushAndLeave() {
 }
 
 void OfiMesh::Close(const absl::Status& reason, std::optional<Rank> culprit) {
-  const bool had_failed = failed_;
+  const bool had_failed = failure_.has_value();
   Fail(reason.ok() ? absl::CancelledError("the transport is closed") : reason, culprit);
   Wake();
   WakeWatcher();
   {
-    MutexLock lock(&drive_mu_);  // Waits for the driver, who sees failed_ and leaves.
+    MutexLock lock(&drive_mu_);  // Waits for the driver, who sees the failure and leaves.
     if (closed_) return;
     closed_ = true;
     if (reason.ok() && !had_failed) {

@@ -12,6 +12,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "base/mutex.h"
+#include "collectives/transport/mesh_peers.h"
 #include "collectives/transport/ofi/control_links.h"
 #include "collectives/transport/ofi/ofi_packet_buffers.h"
 #include "collectives/transport/ofi/ofi_peer_link.h"
@@ -43,7 +44,7 @@ class OfiMesh : public OfiTransport {
   absl::string_view name() const override { return "ofi"; }
   Rank rank() const override { return parts_.spec.rank; }
   int world_size() const override { return static_cast<int>(parts_.spec.members.size()); }
-  int local_world_size() const override { return local_world_size_; }
+  int local_world_size() const override { return LocalWorldSize(parts_.spec); }
   const std::string& explanation() const override { return parts_.explanation; }
   absl::Status RegisterMemory(absl::Span<std::byte> memory) override;
   absl::Status DeregisterMemory(absl::Span<std::byte> memory) override;
@@ -62,7 +63,7 @@ class OfiMesh : public OfiTransport {
   void WakeWatcher() override { SignalEventFd(watch_wake_.get()); }
   void Wake() override;
   void Close(const absl::Status& reason, std::optional<Rank> culprit) override;
-  std::optional<MeshFailure> failure() const override;
+  std::optional<MeshFailure> failure() const override { return failure_.get(); }
 
  private:
   // What has become of a peer.
@@ -98,16 +99,11 @@ class OfiMesh : public OfiTransport {
   // Keeps things moving while nobody drives.
   void ServeIdle();
   void FlushAndLeave() ABSL_EXCLUSIVE_LOCKS_REQUIRED(drive_mu_);
-  std::string Describe(Rank rank) const;
-  absl::Status Dead(Rank rank, absl::string_view how) const;
   void Fail(absl::Status status, std::optional<Rank> culprit);
-  absl::Status FailedStatus() const;
 
   // Rails are closed before the memory that they may touch goes: see Close.
   OfiMeshParts parts_;
-  int local_world_size_ = 1;
   UniqueFd watch_wake_;
-  std::atomic<bool> failed_{false};
   std::atomic<bool> wake_pending_{false};
   std::atomic<uint64_t> polls_{0};  // begun or going on
   std::atomic<bool> stopping_{false};
@@ -125,8 +121,7 @@ class OfiMesh : public OfiTransport {
   std::vector<uint64_t> completed_ ABSL_GUARDED_BY(drive_mu_);
   bool closed_ ABSL_GUARDED_BY(drive_mu_) = false;
 
-  mutable Mutex failure_mu_;
-  std::optional<MeshFailure> failure_ ABSL_GUARDED_BY(failure_mu_);
+  FirstFailure failure_;
 
   std::thread idle_thread_;  // last: starts when all else is there
 };

@@ -29,11 +29,11 @@ class HostileTransport : public Transport {
   }
   void PostReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
                    uint64_t token) override {
-    Post(peer, tag, destination, false, token);
+    Post(peer, PendingReceive::Into(tag, destination, /*standing=*/false, token));
   }
   void PostStandingReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
                            uint64_t token) override {
-    Post(peer, tag, destination, true, token);
+    Post(peer, PendingReceive::Into(tag, destination, /*standing=*/true, token));
   }
   void Expect(Rank peer, int delta) override {
     CheckPeer(peer);
@@ -41,15 +41,7 @@ class HostileTransport : public Transport {
   }
   void PostConsume(Rank peer, uint64_t tag, int64_t length, int element_bytes,
                    PieceConsumer* consumer, uint64_t token) override {
-    CheckPeer(peer);
-    PendingReceive receive;
-    receive.tag = tag;
-    receive.length = length;
-    receive.element_bytes = element_bytes;
-    receive.consumer = consumer;
-    receive.token = token;
-    MutexLock lock(&drive_mu_);
-    if (!hub_->failure(rank_).has_value()) hub_->Await(rank_, peer, receive);
+    Post(peer, PendingReceive::Through(tag, length, element_bytes, consumer, token));
   }
 
   absl::Status Poll(absl::Time deadline, absl::Duration spin,
@@ -86,15 +78,8 @@ class HostileTransport : public Transport {
     MUSTER_CHECK(peer >= 0 && peer < world_size() && peer != rank_)
         << "rank " << peer << " is no peer of rank " << rank_;
   }
-  void Post(Rank peer, uint64_t tag, absl::Span<std::byte> destination, bool standing,
-            uint64_t token) {
+  void Post(Rank peer, const PendingReceive& receive) {
     CheckPeer(peer);
-    PendingReceive receive;
-    receive.tag = tag;
-    receive.length = static_cast<int64_t>(destination.size());
-    receive.destination = destination.data();
-    receive.standing = standing;
-    receive.token = token;
     MutexLock lock(&drive_mu_);
     if (!hub_->failure(rank_).has_value()) hub_->Await(rank_, peer, receive);
   }

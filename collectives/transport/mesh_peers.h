@@ -1,0 +1,45 @@
+// What every mesh that meets over TCP needs of its spec, and the record of its first failure.
+#ifndef MUSTER_COLLECTIVES_TRANSPORT_MESH_PEERS_H_
+#define MUSTER_COLLECTIVES_TRANSPORT_MESH_PEERS_H_
+
+#include <atomic>
+#include <optional>
+#include <string>
+
+#include "absl/base/thread_annotations.h"
+#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
+#include "base/ids.h"
+#include "base/mutex.h"
+#include "collectives/transport/tcp_transport.h"
+#include "collectives/transport/transport.h"
+
+namespace muster {
+
+// "rank 3 (10.0.0.4:7071, incarnation ...)".
+std::string DescribeMember(const MeshSpec& spec, Rank rank);
+// UNAVAILABLE, with the rank as culprit.
+absl::Status PeerIsGone(const MeshSpec& spec, Rank rank, absl::string_view how);
+// Members whose address has the host of this rank's, this one included.
+int LocalWorldSize(const MeshSpec& spec);
+
+// The first failure of a mesh, which is final. Thread-safe.
+class FirstFailure {
+ public:
+  // False: there was one before. Without a culprit that of the status counts, if it has one.
+  bool Record(absl::Status status, std::optional<Rank> culprit) ABSL_LOCKS_EXCLUDED(mu_);
+  // Cheap.
+  bool has_value() const { return failed_; }
+  // Requires: has_value().
+  absl::Status status() const ABSL_LOCKS_EXCLUDED(mu_);
+  std::optional<MeshFailure> get() const ABSL_LOCKS_EXCLUDED(mu_);
+
+ private:
+  std::atomic<bool> failed_{false};
+  mutable Mutex mu_;
+  std::optional<MeshFailure> failure_ ABSL_GUARDED_BY(mu_);
+};
+
+}  // namespace muster
+
+#endif  // MUSTER_COLLECTIVES_TRANSPORT_MESH_PEERS_H_
