@@ -52,7 +52,7 @@ std::string RunSummary::Json() const {
       {"step_ms_p50", measured(progress().step_ms_p50())},
       {"step_ms_p99", measured(progress().step_ms_p99())},
       {"comm_wait_share", measured(progress().comm_wait_share())},
-      {"checkpoint", muster::Text(job_.final_report().checkpoint())},
+      {"checkpoint", muster::Text(NewestCheckpoint(job_))},
       {"parameters_sha256", muster::Text(job_.final_report().parameters_sha256())}};
   return summary.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
@@ -81,10 +81,11 @@ std::string RunSummary::Text(absl::Duration elapsed) const {
   }
   rows.push_back({"view changes", absl::StrCat(changes_.size())});
   for (const auto& [epoch, change] : changes_) rows.push_back({"", ViewChangeText(change)});
-  const v1::FinalReport& report = job_.final_report();
-  rows.push_back({"checkpoint", report.checkpoint().empty() ? "none" : report.checkpoint()});
-  if (!report.parameters_sha256().empty()) {
-    rows.push_back({"parameters", absl::StrCat("sha256 ", report.parameters_sha256())});
+  const std::string checkpoint = NewestCheckpoint(job_);
+  rows.push_back({"checkpoint", checkpoint.empty() ? "none" : checkpoint});
+  if (!job_.final_report().parameters_sha256().empty()) {
+    rows.push_back(
+        {"parameters", absl::StrCat("sha256 ", job_.final_report().parameters_sha256())});
   }
   return FormatTable(rows);
 }

@@ -114,6 +114,11 @@ std::string SyncPathText(const v1::Job& job) {
   }
 }
 
+std::string NewestCheckpoint(const v1::Job& job) {
+  const std::string& last = job.final_report().checkpoint();
+  return last.empty() ? job.newest_checkpoint() : last;
+}
+
 std::string ShortNumber(double value) {
   if (value >= 999'950) return absl::StrFormat("%.1fM", value / 1e6);
   if (value >= 999.5) return absl::StrFormat("%.1fk", value / 1e3);
@@ -205,10 +210,9 @@ std::string JobDetails(const v1::Job& job) {
     rows.push_back(
         {"view", absl::StrCat("epoch ", job.view().epoch(), ": ", absl::StrJoin(names, ", "))});
   }
+  if (!NewestCheckpoint(job).empty()) rows.push_back({"checkpoint", NewestCheckpoint(job)});
   if (job.has_final_report()) {
-    const v1::FinalReport& report = job.final_report();
-    rows.push_back({"checkpoint", report.checkpoint().empty() ? "-" : report.checkpoint()});
-    rows.push_back({"parameters", absl::StrCat("sha256 ", report.parameters_sha256())});
+    rows.push_back({"parameters", absl::StrCat("sha256 ", job.final_report().parameters_sha256())});
   }
   for (const v1::ViewChange& change : job.view_changes()) {
     rows.push_back({"view change", ViewChangeText(change)});

@@ -17,6 +17,10 @@ std::string Name(v1::WorkerPhase phase);
 // How gradients meet: "all-reduce (ring)".
 std::string SyncPathText(const v1::Job& job);
 
+// Directory of the job's last checkpoint, or of the newest complete one if it has not succeeded;
+// empty if there is none.
+std::string NewestCheckpoint(const v1::Job& job);
+
 // 950, 31.2k, 4.5M.
 std::string ShortNumber(double value);
 // "42s", "3m05s", "2h07m".

@@ -101,6 +101,9 @@ v1::Job ToPublicJob(const JobInfo& info, const JobEntry& entry) {
   if (info.final_report && info.state == JobState::kSucceeded) {
     *job.mutable_final_report() = ToProto(*info.final_report);
   }
+  if (info.newest_checkpoint) {
+    job.set_newest_checkpoint(TextForPeople(info.newest_checkpoint->path, kMaxTextBytes));
+  }
   SetTimestamp(entry.submitted_at, job.mutable_submitted_at());
   if (entry.ended_at != absl::InfinitePast()) SetTimestamp(entry.ended_at, job.mutable_ended_at());
   return job;

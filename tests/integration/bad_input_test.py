@@ -132,14 +132,18 @@ class TearDownTest(FleetTest):
 
     def test_interrupt_leaves_no_process(self):
         for number in (signal.SIGINT, signal.SIGTERM, signal.SIGKILL):
-            up = self.up(f"signal-{number}", self.job(steps=100000), 3)
-            up.wait_for_step(10)
+            directory = self.directory / f"checkpoints-{number}"
+            up = self.up(f"signal-{number}", self.job(steps=100000, checkpoints={
+                "directory": str(directory), "every": 20}), 3)
+            up.wait_for("a checkpoint", lambda: list(directory.glob("step-*")))
+            up.wait_for_step(60)
             pids = up.pids()
             self.assertEqual(len(pids), 4)
             up.process.send_signal(number)
             self.assertNotEqual(up.wait(), 0)
             if number != signal.SIGKILL:
                 self.assertRegex(up.text(), r"job +small \(.*\) cancelled")
+                self.assertIn(str(directory / "step-"), up.summary()["checkpoint"])
             for name, pid in pids.items():
                 self.assertTrue(wait_until(lambda: not alive(pid)), f"{name} outlived muster up")
 

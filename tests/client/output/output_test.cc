@@ -140,6 +140,12 @@ TEST(RunSummaryTest, HasTheKeysScriptsRelyOn) {
   // The list of view changes is limited: the oldest has gone, one has come.
   job.clear_view_changes();
   *job.add_view_changes() = Change(5, v1::VIEW_CHANGE_CAUSE_JOIN, "worker-3", 120);
+  // Cut off, it would have shown what there is to go on from.
+  job.set_newest_checkpoint("runs/x/checkpoints/step-500");
+  summary.Update(job);
+  EXPECT_EQ(json::parse(summary.Json())["checkpoint"], "runs/x/checkpoints/step-500");
+  EXPECT_THAT(summary.Text(absl::Seconds(1)), HasSubstr("runs/x/checkpoints/step-500"));
+  EXPECT_THAT(JobDetails(job), HasSubstr("runs/x/checkpoints/step-500"));
   job.set_state(v1::JOB_STATE_SUCCEEDED);
   v1::FinalReport* report = job.mutable_final_report();
   *report->mutable_progress() = job.progress();

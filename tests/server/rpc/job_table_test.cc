@@ -69,6 +69,16 @@ TEST(JobTable, AnEndedJobHasNoViewAndAFailedOneNoReport) {
   EXPECT_FALSE(ToPublicJob(info, entry).has_final_report());
 }
 
+TEST(JobTable, AJobInAnyStateShowsItsNewestCheckpoint) {
+  JobInfo info;
+  EXPECT_EQ(ToPublicJob(info, JobEntry{}).newest_checkpoint(), "");
+  info.newest_checkpoint = CheckpointReport{.path = "/ck/step-00000200"};
+  for (JobState state : {JobState::kRunning, JobState::kCancelled, JobState::kFailed}) {
+    info.state = state;
+    EXPECT_EQ(ToPublicJob(info, JobEntry{}).newest_checkpoint(), "/ck/step-00000200");
+  }
+}
+
 TEST(JobTable, PruneDropsWhatTheCoreForgot) {
   JobTable table;
   table.Add("a", {}, {}, absl::UnixEpoch());
