@@ -1,4 +1,4 @@
-// The four safety rules of the control plane as switches, so that the explorer can show that each
+// The five safety rules of the control plane as switches, so that the explorer can show that each
 // of them is needed. Production always runs with the defaults; only tests/sim turns one off.
 #ifndef MUSTER_BASE_CONTROL_RULES_H_
 #define MUSTER_BASE_CONTROL_RULES_H_
@@ -23,9 +23,13 @@ struct ProtocolRules {
   // Rule 4, in WorkerCore: a step is visible only when its successor's record is held, or a
   // coordinator's decision names it.
   bool stable_before_visible = true;
+  // Rule 5, in WorkerCore: without a coordinator a state counts as sealed only when every member
+  // is known to rest in it.
+  bool rest_before_seal = true;
 
   bool AllOn() const {
-    return quiesce_before_answer && eviction_is_final && state_is_tagged && stable_before_visible;
+    return quiesce_before_answer && eviction_is_final && state_is_tagged && stable_before_visible &&
+           rest_before_seal;
   }
 };
 

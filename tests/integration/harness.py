@@ -217,15 +217,17 @@ class FleetTest(unittest.TestCase):
         return up
 
     def start(self, program, *arguments, **options):
+        options = {"stdout": subprocess.PIPE, **options}
         process = subprocess.Popen([BINARIES / program, *map(str, arguments)],
-                                   stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
-                                   stderr=subprocess.STDOUT, text=True, **options)
+                                   stdin=subprocess.DEVNULL, stderr=subprocess.STDOUT, text=True,
+                                   **options)
 
         def end():
             if process.poll() is None:
                 process.kill()
             process.wait()
-            process.stdout.close()
+            if process.stdout is not None:
+                process.stdout.close()
         self.addCleanup(end)
         return process
 

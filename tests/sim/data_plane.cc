@@ -62,7 +62,8 @@ void DataPlane::AppendTo(Digest* digest) const {
   for (const auto& [epoch, mesh] : meshes_) {
     digest->Add(epoch);
     for (const MeshEnd& end : mesh.ends) {
-      digest->Add(static_cast<uint64_t>(end.open | end.closed << 1 | end.pause << 2));
+      digest->Add(
+          static_cast<uint64_t>(end.open | end.closed << 1 | end.pause << 2 | end.resting << 3));
       digest->Add(static_cast<uint64_t>(end.entered));
       digest->Add(static_cast<uint64_t>(end.contributed));
       digest->Add(end.entered_chain);

@@ -21,6 +21,7 @@ struct MeshEnd {
   uint64_t entered_chain = 0;  // computed from this state
   Step contributed = 0;        // highest step it has put into the small all-reduce
   bool pause = false;          // with this flag
+  bool resting = false;        // it waits for all to rest
 };
 
 struct Mesh {

@@ -46,7 +46,15 @@ std::string Show(const coordinator::TimerId& id) {
 }
 
 const char* Name(worker::TimerId id) {
-  return id == worker::TimerId::kHeartbeat ? "heartbeat" : "orphan";
+  switch (id) {
+    case worker::TimerId::kHeartbeat:
+      return "heartbeat";
+    case worker::TimerId::kOrphan:
+      return "orphan";
+    case worker::TimerId::kAlone:
+      return "alone";
+  }
+  return "unknown";
 }
 
 }  // namespace
@@ -195,8 +203,9 @@ std::string Describe(const worker::Action& action) {
           [](const worker::StartDrainCheckpoint& a) {
             return "drain-checkpoint " + Describe(a.tag);
           },
-          [](const worker::StartOrphanCheckpoint& a) {
-            return "orphan-checkpoint " + Describe(a.tag);
+          [](const worker::SealAmongMembers& a) { return "seal-among-members " + Describe(a.tag); },
+          [](const worker::KeepState& a) {
+            return absl::StrCat("keep-state ", Describe(a.tag), a.sealed ? " sealed" : "");
           },
           [](const worker::CommitCheckpointFiles& a) { return "name-files " + Describe(a.tag); },
           [](const worker::BecomeIdle& a) {

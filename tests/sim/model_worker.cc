@@ -53,6 +53,10 @@ const char* Name(OpKind kind) {
       return "learn-up-to";
     case OpKind::kLearnBreak:
       return "learn-break";
+    case OpKind::kSeal:
+      return "seal";
+    case OpKind::kKeep:
+      return "keep";
     case OpKind::kDurable:
       return "durable";
     case OpKind::kName:
@@ -129,8 +133,13 @@ bool ModelWorker::Begin(const worker::Action& action, Fleet& fleet) {
     applying_ = *apply;
   } else if (const auto* final_work = std::get_if<worker::DoFinalWork>(&action)) {
     final_work_ = *final_work;
-  } else if (std::holds_alternative<worker::StartDrainCheckpoint>(action) ||
-             std::holds_alternative<worker::StartOrphanCheckpoint>(action)) {
+  } else if (const auto* seal = std::get_if<worker::SealAmongMembers>(&action)) {
+    sealing_ = *seal;
+    Mesh& mesh = *fleet.plane.Find(seal->epoch);
+    mesh.ends[static_cast<size_t>(mesh.view.RankOf(incarnation_))].resting = true;
+  } else if (const auto* keep = std::get_if<worker::KeepState>(&action)) {
+    keeping_ = *keep;
+  } else if (std::holds_alternative<worker::StartDrainCheckpoint>(action)) {
     writing_ = state_;
   } else if (const auto* commit = std::get_if<worker::CommitCheckpointFiles>(&action)) {
     naming_ = commit->tag;
@@ -142,6 +151,7 @@ bool ModelWorker::Begin(const worker::Action& action, Fleet& fleet) {
     state_.reset();
     prepared_.reset();
     learned_.reset();
+    keeping_.reset();
     writing_.reset();
     naming_.reset();
   } else {
@@ -156,6 +166,7 @@ void ModelWorker::Stop(Epoch before, Fleet& fleet) {
   if (old_mesh_.has_value() && old_mesh_->view.epoch < before) old_mesh_.reset();
   if (fresh_.has_value() && fresh_->epoch < before) fresh_.reset();
   if (final_work_.has_value() && final_work_->epoch < before) final_work_.reset();
+  if (sealing_.has_value() && sealing_->epoch < before) sealing_.reset();
   learning_.reset();
   learn_up_to_.reset();
 }
@@ -193,6 +204,10 @@ void ModelWorker::AddMeshOps(const OwnMesh& own, const Fleet& fleet, std::vector
     ops->push_back({OpKind::kConnect, epoch, 0});
   }
   if (!own.broken && broken) ops->push_back({OpKind::kBreak, epoch, 0});
+  if (sealing_.has_value() && sealing_->epoch == epoch &&
+      all([](const MeshEnd& end) { return end.resting; })) {
+    ops->push_back({OpKind::kSeal, epoch, sealing_->tag.step});
+  }
   if (!own.running || applying_.has_value()) return;
   const Step step = own.at;
   if (!own.prepared) {
@@ -231,6 +246,7 @@ std::vector<Op> ModelWorker::Enabled(const Fleet& fleet) const {
       ops.push_back({OpKind::kLearn, source->state_->tag.epoch, source->state_->tag.step});
     }
   }
+  if (keeping_.has_value()) ops.push_back({OpKind::kKeep, 0, keeping_->tag.step});
   if (writing_.has_value()) ops.push_back({OpKind::kDurable, 0, writing_->tag.step});
   if (naming_.has_value()) ops.push_back({OpKind::kName, 0, naming_->step});
   return ops;
@@ -352,6 +368,17 @@ std::optional<worker::Event> ModelWorker::Finish(const Op& op, Fleet& fleet) {
       learning_.reset();
       return worker::LearnFailed{attempt, "the source is gone"};
     }
+    case OpKind::kSeal: {
+      const worker::SealAmongMembers seal = *std::exchange(sealing_, std::nullopt);
+      return worker::MembersSealed{seal.epoch, seal.tag};
+    }
+    case OpKind::kKeep: {
+      const worker::KeepState keep = *std::exchange(keeping_, std::nullopt);
+      // Whoever finds it on the disk takes the step for done.
+      if (keep.sealed) fleet.checker.Visible(state_->job, keep.tag, state_->history);
+      ++fleet.kept[keep.sealed ? 1 : 0];
+      return worker::StateKept{keep.tag};
+    }
     case OpKind::kDurable: {
       const ModelState state = *std::exchange(writing_, std::nullopt);
       const std::string path = PathOf(state.tag, incarnation_);
@@ -421,6 +448,7 @@ void ModelWorker::AppendTo(Digest* digest) const {
                                     applying_.has_value() << 2 | final_work_.has_value() << 3 |
                                     learning_.has_value() << 4 | learned_reported_ << 5));
   if (learning_.has_value()) digest->Add(learning_->source.incarnation);
+  digest->Add(static_cast<uint64_t>(sealing_.has_value() | keeping_.has_value() << 1));
   digest->Add(learn_up_to_);
   digest->Add(naming_);
 }

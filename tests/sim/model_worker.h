@@ -6,7 +6,9 @@
 #ifndef MUSTER_TESTS_SIM_MODEL_WORKER_H_
 #define MUSTER_TESTS_SIM_MODEL_WORKER_H_
 
+#include <array>
 #include <compare>
+#include <cstdint>
 #include <map>
 #include <optional>
 #include <string>
@@ -30,6 +32,8 @@ enum class OpKind : uint8_t {
   kLearn,       // another piece from the source
   kLearnUpTo,   // what is buffered is applied
   kLearnBreak,  // the source is gone
+  kSeal,        // every member rests in the same state
+  kKeep,        // what a worker without a coordinator keeps is written
   kDurable,     // checkpoint files are synced
   kName,        // and have their name
 };
@@ -59,6 +63,8 @@ class Fleet {
   DataPlane plane;
   Disk disk;
   Checker checker;
+  // How many states were kept without a coordinator: not sealed, and sealed.
+  std::array<int64_t, 2> kept = {0, 0};
 };
 
 struct ModelOptions {
@@ -134,6 +140,8 @@ class ModelWorker {
   std::optional<ModelState> learned_;
   bool learned_reported_ = false;
   std::optional<StateTag> learn_up_to_;
+  std::optional<worker::SealAmongMembers> sealing_;
+  std::optional<worker::KeepState> keeping_;
   std::optional<ModelState> writing_;  // checkpoint on its way to the disk
   std::optional<StateTag> naming_;
 };

@@ -77,6 +77,8 @@ Outcome Simulation::Run() {
   }
   outcome_.failure = checker.failure();
   outcome_.virtual_time = now_ - start;
+  outcome_.kept = kept[0] + kept[1];
+  outcome_.kept_sealed = kept[1];
   outcome_.restarts_from_checkpoint =
       highest_branch_ > 1 ? static_cast<int>(highest_branch_ - 1) : 0;
   return outcome_;

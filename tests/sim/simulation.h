@@ -29,6 +29,8 @@ struct Outcome {
   int view_changes_after_faults = 0;
   int faults = 0;
   int restarts_from_checkpoint = 0;  // branches beyond the first
+  int64_t kept = 0;                  // states kept by workers without a coordinator
+  int64_t kept_sealed = 0;           // of them, as checkpoints to resume from
   absl::Duration virtual_time;
   size_t most_table_entries = 0;
 };

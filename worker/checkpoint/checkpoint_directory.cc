@@ -19,6 +19,7 @@ namespace {
 constexpr absl::string_view kTemporaryPrefix = ".tmp-";
 constexpr absl::string_view kRemovedPrefix = ".tmp-removed-";
 constexpr absl::string_view kReplacedPrefix = ".replaced-";
+constexpr absl::string_view kUnsealedPrefix = "unsealed-";
 
 absl::Status PutBackOrRemove(FileSystem& files, const std::string& root, absl::string_view name) {
   const std::string final_path = JoinPath(root, absl::StripPrefix(name, kReplacedPrefix));
@@ -48,6 +49,10 @@ std::string TemporaryName(Step step, Incarnation incarnation) {
 
 std::string ReplacedName(Step step) { return absl::StrCat(kReplacedPrefix, CheckpointName(step)); }
 
+std::string UnsealedName(Step step, Incarnation incarnation) {
+  return absl::StrCat(kUnsealedPrefix, CheckpointName(step), "-", incarnation.ToString());
+}
+
 std::optional<Step> StepOfCheckpointName(absl::string_view name) {
   Step step = 0;
   absl::string_view digits = name;
@@ -61,6 +66,11 @@ std::optional<Step> StepOfCheckpointName(absl::string_view name) {
 std::optional<Step> StepOfReplacedName(absl::string_view name) {
   if (!absl::ConsumePrefix(&name, kReplacedPrefix)) return std::nullopt;
   return StepOfCheckpointName(name);
+}
+
+std::optional<Step> StepOfUnsealedName(absl::string_view name) {
+  if (!absl::ConsumePrefix(&name, kUnsealedPrefix)) return std::nullopt;
+  return StepOfCheckpointName(name.substr(0, name.rfind('-')));
 }
 
 absl::Status CleanUp(FileSystem& files, const std::string& root, Incarnation incarnation) {

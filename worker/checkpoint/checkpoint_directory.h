@@ -3,7 +3,10 @@
 //   step-00000100                       a complete checkpoint
 //   .tmp-step-00000100-<incarnation>    being written, or left by a writer that died
 //   .tmp-removed-step-00000100          being removed
-//   .replaced-step-00000100             set aside while another takes its name
+//   .replaced-step-00000100             put away while another takes its name
+//   unsealed-step-00000100-<incarnation>
+//                                       complete, of a state that only its writer is known to have
+//                                       held: for a person to rename, never found by itself
 #ifndef MUSTER_WORKER_CHECKPOINT_CHECKPOINT_DIRECTORY_H_
 #define MUSTER_WORKER_CHECKPOINT_CHECKPOINT_DIRECTORY_H_
 
@@ -22,13 +25,15 @@ inline constexpr absl::string_view kManifestName = "manifest.json";
 std::string CheckpointName(Step step);
 std::string TemporaryName(Step step, Incarnation incarnation);
 std::string ReplacedName(Step step);
+std::string UnsealedName(Step step, Incarnation incarnation);
 
 // nullopt for any other name.
 std::optional<Step> StepOfCheckpointName(absl::string_view name);
 std::optional<Step> StepOfReplacedName(absl::string_view name);
+std::optional<Step> StepOfUnsealedName(absl::string_view name);
 
-// Removes what writers other than `incarnation` left unfinished, and puts a checkpoint that was set
-// aside back to its place if nothing took it. A root that does not exist is fine.
+// Removes what writers other than `incarnation` left unfinished, and puts a checkpoint that was put
+// away back to its place if nothing took it. A root that does not exist is fine.
 absl::Status CleanUp(FileSystem& files, const std::string& root, Incarnation incarnation);
 
 // Removes all but the `keep_last` newest checkpoints whose files are there in full size. Those that

@@ -114,6 +114,24 @@ absl::Status CheckBelongs(FileSystem& files, const Checkpoint& checkpoint, const
   return Match(files, checkpoint, CheckpointFileKind::kParameters, std::move(targets));
 }
 
+// Checkpoints of a step beyond `newest` that a worker set aside because it was alone with it.
+absl::Status WarnOfUnsealed(FileSystem& files, const std::string& root, Step newest,
+                            std::vector<std::string>* warnings) {
+  MUSTER_ASSIGN_OR_RETURN(const bool exists, files.Exists(root));
+  if (!exists) return absl::OkStatus();
+  MUSTER_ASSIGN_OR_RETURN(const std::vector<std::string> names, files.ListDirectory(root));
+  for (const std::string& name : names) {
+    const std::optional<Step> step = StepOfUnsealedName(name);
+    if (!step.has_value() || *step <= newest) continue;
+    warnings->push_back(absl::StrCat(
+        "checkpoint ", JoinPath(root, name),
+        " is passed over: no other worker was known to hold this state; to go on from it, rename "
+        "it to ",
+        CheckpointName(*step)));
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 absl::StatusOr<Checkpoint> OpenCheckpoint(FileSystem& files, const std::string& path) {
@@ -181,8 +199,11 @@ absl::StatusOr<FoundCheckpoint> FindNewestCheckpoint(FileSystem& files, const st
       continue;
     }
     MUSTER_RETURN_IF_ERROR(CheckBelongs(files, *checkpoint, layout, job_fingerprint));
+    MUSTER_RETURN_IF_ERROR(
+        WarnOfUnsealed(files, root, checkpoint->manifest.progress.step, &warnings));
     return FoundCheckpoint{*std::move(checkpoint), std::move(warnings)};
   }
+  MUSTER_RETURN_IF_ERROR(WarnOfUnsealed(files, root, -1, &warnings));
   return absl::NotFoundError(absl::StrCat("no complete checkpoint in ", root,
                                           warnings.empty() ? "" : ": ",
                                           absl::StrJoin(warnings, "; ")));

@@ -46,7 +46,8 @@ absl::StatusOr<std::vector<ListedCheckpoint>> ListCheckpoints(FileSystem& files,
 
 struct FoundCheckpoint {
   Checkpoint checkpoint;
-  std::vector<std::string> warnings;  // one per torn or corrupt checkpoint that was passed over
+  // One per torn, corrupt or unsealed checkpoint that was passed over.
+  std::vector<std::string> warnings;
 };
 
 // The newest intact checkpoint. NOT_FOUND if there is none; the message holds the warnings.

@@ -142,6 +142,12 @@ absl::StatusOr<std::vector<CheckpointFile>> WriteFiles(FileSystem& files,
   return written;
 }
 
+absl::Status Complete(FileSystem& files, const PreparedCheckpoint& prepared) {
+  MUSTER_RETURN_IF_ERROR(
+      WriteFileDurably(files, JoinPath(prepared.path, kManifestName), prepared.manifest));
+  return files.SyncDirectory(prepared.path);
+}
+
 // True if the directory is the checkpoint whose manifest has this checksum.
 bool IsSame(FileSystem& files, const std::string& path, const std::string& checksum) {
   const auto manifest = ReadFile(files, JoinPath(path, kManifestName), kMaxManifestBytes);
@@ -166,10 +172,13 @@ CheckpointWriter::CheckpointWriter(FileSystem& files, CheckpointWriterOptions op
   MUSTER_CHECK(options_.keep_last >= 0) << options_.keep_last;
 }
 
-absl::StatusOr<PreparedCheckpoint> CheckpointWriter::Prepare(const TrainingState& state) {
+absl::StatusOr<PreparedCheckpoint> CheckpointWriter::Prepare(const TrainingState& state,
+                                                             Leftovers leftovers) {
   MUSTER_CHECK_EQ(static_cast<int64_t>(state.parameters.size()), state.layout->padded_count());
   MUSTER_RETURN_IF_ERROR(CheckSlots(state));
-  MUSTER_RETURN_IF_ERROR(CleanUp(files_, options_.root, options_.incarnation));
+  if (leftovers == Leftovers::kRemove) {
+    MUSTER_RETURN_IF_ERROR(CleanUp(files_, options_.root, options_.incarnation));
+  }
 
   PreparedCheckpoint prepared;
   prepared.step = state.progress.step;
@@ -213,9 +222,7 @@ absl::StatusOr<CommittedCheckpoint> CheckpointWriter::Commit(const PreparedCheck
       MUSTER_RETURN_IF_ERROR(files_.SyncDirectory(options_.root));
       return files_.RemoveAll(replaced);
     }
-    MUSTER_RETURN_IF_ERROR(
-        WriteFileDurably(files_, JoinPath(prepared.path, kManifestName), prepared.manifest));
-    MUSTER_RETURN_IF_ERROR(files_.SyncDirectory(prepared.path));
+    MUSTER_RETURN_IF_ERROR(Complete(files_, prepared));
     if (occupied) {
       // A directory cannot be renamed onto one with content. Between the two renames a crash leaves
       // the old one under the other name; CleanUp puts it back.
@@ -238,6 +245,42 @@ absl::StatusOr<CommittedCheckpoint> CheckpointWriter::Commit(const PreparedCheck
     }
   }
   return committed;
+}
+
+absl::StatusOr<CommittedCheckpoint> CheckpointWriter::CommitBesideOthers(
+    const PreparedCheckpoint& prepared) {
+  const auto publish = [&]() -> absl::Status {
+    MUSTER_RETURN_IF_ERROR(Complete(files_, prepared));
+    // Onto a directory with content it fails, so that of several writers one succeeds.
+    const absl::Status renamed = files_.Rename(prepared.path, prepared.final_path);
+    if (!renamed.ok()) {
+      MUSTER_ASSIGN_OR_RETURN(const bool occupied, files_.Exists(prepared.final_path));
+      if (!occupied) return renamed;
+      if (!IsSame(files_, prepared.final_path, prepared.checksum)) {
+        return absl::AlreadyExistsError(
+            absl::StrCat(prepared.final_path, " holds another state of this step"));
+      }
+      MUSTER_RETURN_IF_ERROR(files_.RemoveAll(prepared.path));
+    }
+    return files_.SyncDirectory(options_.root);
+  };
+  const absl::Status status = publish();
+  if (!status.ok()) return Annotate(status, absl::StrCat("checkpoint of step ", prepared.step));
+  return CommittedCheckpoint{.path = prepared.final_path};
+}
+
+absl::StatusOr<std::string> CheckpointWriter::SetAside(const PreparedCheckpoint& prepared) {
+  const std::string path =
+      JoinPath(options_.root, UnsealedName(prepared.step, options_.incarnation));
+  const auto set_aside = [&]() -> absl::Status {
+    MUSTER_RETURN_IF_ERROR(Complete(files_, prepared));
+    MUSTER_RETURN_IF_ERROR(files_.RemoveAll(path));  // of an older view of this incarnation
+    MUSTER_RETURN_IF_ERROR(files_.Rename(prepared.path, path));
+    return files_.SyncDirectory(options_.root);
+  };
+  const absl::Status status = set_aside();
+  if (!status.ok()) return Annotate(status, absl::StrCat("checkpoint of step ", prepared.step));
+  return path;
 }
 
 absl::Status CheckpointWriter::Discard(const PreparedCheckpoint& prepared) {

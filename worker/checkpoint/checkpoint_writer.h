@@ -10,7 +10,9 @@
 // Writing takes two calls, because the coordinator approves in between (protocol: only a stable
 // step becomes visible): Prepare makes everything durable under <root>/.tmp-step-*-<incarnation>/;
 // Commit writes the manifest and renames. One job owns a root, and one worker at a time writes to
-// it; what other incarnations left unfinished is removed by Prepare.
+// it; what other incarnations left unfinished is removed by Prepare. Workers that have lost their
+// coordinator may write at the same time: they prepare, and then publish or set aside, without
+// touching anything of others.
 //
 // Thread-compatible. Errors are those of base/file.h; after an error of Prepare nothing is left to
 // discard.
@@ -58,6 +60,9 @@ struct CommittedCheckpoint {
 // be written fails before it trains. `incarnation` keeps workers that try at the same time apart.
 absl::Status CheckRoot(FileSystem& files, const std::string& root, Incarnation incarnation);
 
+// What to do with unfinished checkpoints of other incarnations.
+enum class Leftovers { kRemove, kKeep };
+
 class CheckpointWriter {
  public:
   // `files` must outlive the writer.
@@ -65,12 +70,21 @@ class CheckpointWriter {
 
   // INVALID_ARGUMENT for a job text or a name that is not UTF-8, or a slot name that is empty,
   // repeated or has a '.'. Requires: spans as large as the layout says.
-  absl::StatusOr<PreparedCheckpoint> Prepare(const TrainingState& state);
+  absl::StatusOr<PreparedCheckpoint> Prepare(const TrainingState& state,
+                                             Leftovers leftovers = Leftovers::kRemove);
 
   // Replaces what is at the final path, if anything (an older branch, a corrupt checkpoint).
   // Repeating a Commit that succeeded succeeds. NOT_FOUND if another incarnation removed it in
   // between.
   absl::StatusOr<CommittedCheckpoint> Commit(const PreparedCheckpoint& prepared);
+
+  // Commit for a writer among others that write the same: replaces nothing and removes no older
+  // checkpoint. ALREADY_EXISTS if another checkpoint bears the name.
+  absl::StatusOr<CommittedCheckpoint> CommitBesideOthers(const PreparedCheckpoint& prepared);
+
+  // Makes it complete, under a name that FindNewestCheckpoint speaks of and does not take. Returns
+  // where it is then.
+  absl::StatusOr<std::string> SetAside(const PreparedCheckpoint& prepared);
 
   absl::Status Discard(const PreparedCheckpoint& prepared);
 

@@ -22,7 +22,9 @@ void WorkerCore::Obey(const Welcome& welcome) {
   if (welcome.orphan_timeout_ms > 0) {
     orphan_timeout_ = absl::Milliseconds(welcome.orphan_timeout_ms);
   }
+  Emit(worker::CancelTimer{TimerId::kAlone});
   Emit(worker::CancelTimer{TimerId::kOrphan});
+  if (Active* active = std::get_if<Active>(&role_)) active->alone = false;
 }
 
 void WorkerCore::Obey(const Evicted& evicted) {

@@ -39,6 +39,7 @@ namespace muster::worker {
 enum class TimerId : uint8_t {
   kHeartbeat = 1,  // repeat the status
   kOrphan = 2,     // no coordinator for orphan_timeout
+  kAlone = 3,      // no coordinator for so long that the members should come to rest together
 };
 
 // ---- events ----------------------------------------------------------------------------------
@@ -104,6 +105,15 @@ struct FinalWorkDone {
   Epoch epoch = 0;
   FinalReport report;
 };
+// Every member of the view rests in the state of SealAmongMembers.
+struct MembersSealed {
+  Epoch epoch = 0;
+  StateTag tag;
+};
+// KeepState of this tag is done, or has failed and was logged.
+struct StateKept {
+  StateTag tag;
+};
 // Files written and synced, not yet named.
 struct CheckpointDurable {
   CheckpointReport report;
@@ -127,8 +137,8 @@ struct TimerFired {
 using Event =
     std::variant<DirectiveReceived, SessionAttached, SessionDetached, Quiesced, MeshConnected,
                  MeshFailed, StateReady, StepPrepared, RecordFormed, StepApplied, LearnProgress,
-                 LearnFailed, FinalWorkDone, CheckpointDurable, CheckpointCommitted,
-                 ProgressMeasured, JobFailed, DrainRequested, TimerFired>;
+                 LearnFailed, FinalWorkDone, MembersSealed, StateKept, CheckpointDurable,
+                 CheckpointCommitted, ProgressMeasured, JobFailed, DrainRequested, TimerFired>;
 
 // ---- actions ---------------------------------------------------------------------------------
 
@@ -210,10 +220,21 @@ struct DoFinalWork {
 struct StartDrainCheckpoint {
   StateTag tag;
 };
-// Without a coordinator for orphan_timeout: the trainer has been told to quiesce; write a
-// checkpoint of what is applied, to be named later.
-struct StartOrphanCheckpoint {
+// At rest without a coordinator: wait on the view's mesh until every member is here, which seals
+// the state. Ends with MembersSealed, or not at all.
+struct SealAmongMembers {
+  Epoch epoch = 0;
   StateTag tag;
+  absl::Time deadline;
+};
+// Stopped without a coordinator: write a checkpoint of what is applied. A sealed one gets its name
+// at once and replaces and removes nothing; one that is not is set aside under a name that nobody
+// resumes from unasked. All members write a sealed one alike: rank 0 first, another only if it does
+// not appear. Ends with StateKept.
+struct KeepState {
+  StateTag tag;
+  bool sealed = false;
+  Rank rank = 0;
 };
 // Give the durable files of this tag their name. Ends with CheckpointCommitted.
 struct CommitCheckpointFiles {
@@ -250,7 +271,7 @@ struct Log {
 using Action =
     std::variant<SendStatus, SendSuspicion, Quiesce, StartLearning, StopLearning, LearnUpTo,
                  StartFresh, RollForward, DiscardPrepared, ConnectMesh, RunSteps, ContributeCommit,
-                 ApplyStep, DoFinalWork, StartDrainCheckpoint, StartOrphanCheckpoint,
+                 ApplyStep, DoFinalWork, StartDrainCheckpoint, SealAmongMembers, KeepState,
                  CommitCheckpointFiles, BecomeIdle, Rejoin, Exit, SetTimer, CancelTimer, Log>;
 using Actions = std::vector<Action>;
 

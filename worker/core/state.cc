@@ -76,6 +76,11 @@ void WorkerCore::On(const worker::LearnFailed& event) {
   role_ = Idle{};  // with what is applied; the coordinator names another source
 }
 
+void WorkerCore::On(const worker::StateKept& event) {
+  Orphaned* orphaned = std::get_if<Orphaned>(&role_);
+  if (orphaned != nullptr && Holds(event.tag)) orphaned->kept = true;
+}
+
 void WorkerCore::On(const worker::CheckpointDurable& event) {
   if (!has_state_ || event.report.tag.branch != applied_.branch) return;
   durable_ = event.report;

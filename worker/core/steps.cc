@@ -18,7 +18,11 @@ void WorkerCore::On(const worker::Quiesced& event) {
   } else if (Orphaned* orphaned = std::get_if<Orphaned>(&role_)) {
     if (orphaned->quiesce_epoch != event.epoch || orphaned->quiesced) return;
     orphaned->quiesced = true;
-    if (has_state_) Emit(worker::StartOrphanCheckpoint{applied_});
+    orphaned->kept = !has_state_;
+    if (has_state_) {
+      // Rule 4: only what is stable gets a checkpoint's name.
+      Emit(worker::KeepState{applied_, IsVisible(applied_), orphaned->rank});
+    }
   }
 }
 
@@ -77,7 +81,7 @@ void WorkerCore::On(const worker::StepPrepared& event) {
     return;
   }
   prepared_ = Prepared{event.step, event.epoch};
-  Emit(worker::ContributeCommit{event.epoch, event.step, active->pause_requested});
+  Emit(worker::ContributeCommit{event.epoch, event.step, active->pause_requested || active->alone});
 }
 
 // Rule 1 stands here, at the one place where a step enters the state: only a record of the view in
@@ -117,6 +121,7 @@ void WorkerCore::On(const worker::StepApplied& event) {
 void WorkerCore::BecomePaused() {
   std::get<Active>(role_).stage = Stage::kPaused;
   MaybeDrainCheckpoint();
+  MaybeSealAmongMembers();
 }
 
 // A member that rests on hold and wants to leave may be the last: its state must be durable first.
@@ -132,6 +137,26 @@ void WorkerCore::MaybeDrainCheckpoint() {
     return;
   }
   Emit(worker::StartDrainCheckpoint{applied_});
+}
+
+// Rule 5 stands here: the state at rest becomes stable when every member is known to rest in it,
+// for then whoever is left of them holds it. Usually the coordinator sees to that. (The explorer's
+// mutant takes its own rest for enough.)
+void WorkerCore::MaybeSealAmongMembers() {
+  Active* active = std::get_if<Active>(&role_);
+  if (active == nullptr || !active->alone || active->stage != Stage::kPaused || active->sealing ||
+      applied_ == stable_) {
+    return;
+  }
+  active->sealing = true;
+  if (!options_.rules.rest_before_seal) RaiseStable(applied_);
+  Emit(worker::SealAmongMembers{active->view.epoch, applied_, orphaned_at_});
+}
+
+void WorkerCore::On(const worker::MembersSealed& event) {
+  const Active* active = InEpoch(event.epoch);
+  if (active == nullptr || active->stage != Stage::kPaused || !Holds(event.tag)) return;
+  RaiseStable(event.tag);
 }
 
 void WorkerCore::On(const worker::FinalWorkDone& event) {

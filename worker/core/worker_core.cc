@@ -10,6 +10,10 @@ namespace muster {
 using worker::Actions;
 using worker::TimerId;
 
+// Of the orphan timeout: how long members train on before they come to rest together. What is left
+// must do for the step in the works.
+constexpr double kAloneShare = 0.75;
+
 WorkerCore::WorkerCore(WorkerOptions options)
     : options_(std::move(options)),
       fleet_id_(options_.fleet_id),
@@ -126,7 +130,9 @@ void WorkerCore::On(const worker::SessionDetached&) {
   if (!attached_) return;
   attached_ = false;
   Emit(worker::CancelTimer{TimerId::kHeartbeat});
-  Emit(worker::SetTimer{TimerId::kOrphan, now_ + orphan_timeout_});
+  orphaned_at_ = now_ + orphan_timeout_;
+  Emit(worker::SetTimer{TimerId::kAlone, now_ + kAloneShare * orphan_timeout_});
+  Emit(worker::SetTimer{TimerId::kOrphan, orphaned_at_});
 }
 
 void WorkerCore::On(const worker::TimerFired& event) {
@@ -142,9 +148,21 @@ void WorkerCore::On(const worker::TimerFired& event) {
       Emit(worker::SetTimer{TimerId::kHeartbeat, now_ + heartbeat_});
       return;
     }
+    case TimerId::kAlone:
+      return OnAlone();
     case TimerId::kOrphan:
       return OnOrphanTimeout();
   }
+}
+
+// Rule 5: members that stop each by itself may stop a step apart, in a state that nobody else is
+// known to hold. So they pause as for a planned change (rule 9), and seal the step among
+// themselves.
+void WorkerCore::OnAlone() {
+  Active* active = std::get_if<Active>(&role_);
+  if (active == nullptr || attached_) return;
+  active->alone = true;
+  MaybeSealAmongMembers();
 }
 
 // Rule 5: without a coordinator a fleet trains on for this long, so that the coordinator can know
@@ -154,10 +172,11 @@ void WorkerCore::OnOrphanTimeout() {
   if (drain_requested_ && std::holds_alternative<Answering>(role_)) {
     Leave(worker::Exit{0, "drained; no coordinator came back to decide about its view"});
   }
-  if (!std::holds_alternative<Active>(role_)) return;
+  const Active* active = std::get_if<Active>(&role_);
+  if (active == nullptr) return;
   Note(true, "no coordinator for the orphan timeout; stopping with the state kept");
   const Epoch epoch = seen_epoch_ + 1;  // nothing of the view in force goes on
-  role_ = Orphaned{epoch, /*quiesced=*/false};
+  role_ = Orphaned{epoch, active->view.RankOf(options_.self.incarnation)};
   Emit(worker::Quiesce{epoch, job_, spec_});
 }
 
@@ -175,11 +194,12 @@ void WorkerCore::On(const worker::DrainRequested&) {
 }
 
 // A worker that drains leaves with the coordinator's permission. Without a coordinator it leaves
-// as soon as no view counts on it: a member trains on until the orphan timeout makes it stop.
+// as soon as no view counts on it: a member trains on until the orphan timeout makes it stop, and
+// keeps its state.
 void WorkerCore::LeaveIfAlone() {
   if (!drain_requested_ || attached_ || left()) return;
   if (const Orphaned* orphaned = std::get_if<Orphaned>(&role_)) {
-    if (!orphaned->quiesced) return;
+    if (!orphaned->kept) return;
     Leave(worker::Exit{0, "drained; no coordinator came back, and the job stopped without one"});
   } else if (std::holds_alternative<Idle>(role_) || std::holds_alternative<Learning>(role_) ||
              std::holds_alternative<Failed>(role_)) {
@@ -226,12 +246,14 @@ void WorkerCore::AppendTo(Digest* digest) const {
     digest->Add(active->view);
     digest->Add(static_cast<uint64_t>(active->stage) << 8 | active->mesh_connected << 1 |
                 active->state_ready << 2 | active->pause_requested << 3 | active->applying << 4 |
-                active->pausing << 5 | active->stepped << 6);
+                active->pausing << 5 | active->stepped << 6 | active->alone << 16 |
+                active->sealing << 17);
     digest->Add(active->broken.has_value());
     if (active->broken.has_value()) digest->Add(active->broken->suspect);
   } else if (const Orphaned* orphaned = std::get_if<Orphaned>(&role_)) {
     digest->Add(orphaned->quiesce_epoch);
-    digest->Add(static_cast<uint64_t>(orphaned->quiesced));
+    digest->Add(static_cast<uint64_t>(orphaned->rank) << 2 | orphaned->quiesced << 1 |
+                orphaned->kept);
   }
 }
 

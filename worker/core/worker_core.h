@@ -86,6 +86,8 @@ class WorkerCore {
     bool mesh_connected = false;
     bool state_ready = false;
     bool pause_requested = false;
+    bool alone = false;     // no coordinator for long: come to rest with the others
+    bool sealing = false;   // SealAmongMembers is under way
     bool applying = false;  // between ApplyStep and StepApplied
     bool pausing = false;   // the record held says pause
     bool stepped = false;   // a step was applied in this view
@@ -95,7 +97,9 @@ class WorkerCore {
   // Stopped by itself, holding its state.
   struct Orphaned {
     Epoch quiesce_epoch = 0;
+    Rank rank = 0;  // in the view that ended
     bool quiesced = false;
+    bool kept = false;  // KeepState is done
   };
   struct Failed {
     std::string reason;
@@ -125,6 +129,7 @@ class WorkerCore {
   void On(const worker::JobFailed& event);
   void On(const worker::DrainRequested& event);
   void On(const worker::TimerFired& event);
+  void OnAlone();
   void OnOrphanTimeout();
   void LeaveIfAlone();
   void Emit(worker::Action action);
@@ -158,15 +163,18 @@ class WorkerCore {
   void On(const worker::RecordFormed& event);
   void On(const worker::StepApplied& event);
   void On(const worker::FinalWorkDone& event);
+  void On(const worker::MembersSealed& event);
   bool MayCommit(Epoch epoch, Step step) const;
   void RunIfReady();
   void BecomePaused();
   void MaybeDrainCheckpoint();
+  void MaybeSealAmongMembers();
   Active* InEpoch(Epoch epoch);
 
   // ---- state.cc: what is held, what may be seen, learning, checkpoints
   void On(const worker::LearnProgress& event);
   void On(const worker::LearnFailed& event);
+  void On(const worker::StateKept& event);
   void On(const worker::CheckpointDurable& event);
   void On(const worker::CheckpointCommitted& event);
   void On(const worker::ProgressMeasured& event);
@@ -184,6 +192,7 @@ class WorkerCore {
   absl::Duration heartbeat_;
   absl::Duration orphan_timeout_;
   bool attached_ = false;
+  absl::Time orphaned_at_;  // while not attached: when the orphan timeout is over
   uint64_t sequence_ = 0;
   Headline sent_headline_;
 

@@ -3,13 +3,21 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
 #include "base/status_macros.h"
+#include "worker/checkpoint/checkpoint_reader.h"
 
 namespace muster {
+namespace {
+
+constexpr absl::Duration kPublishedPoll = absl::Milliseconds(200);
+
+}  // namespace
 
 Checkpointer::Checkpointer(const JobContext& job, FileSystem& files, Incarnation self,
                            CheckpointObserver& observer)
     : job_(job),
+      files_(files),
       observer_(observer),
       writer_(files, {.root = job.spec().checkpoints.directory,
                       .incarnation = self,
@@ -25,9 +33,21 @@ Checkpointer::~Checkpointer() {
 }
 
 bool Checkpointer::Begin(std::shared_ptr<const ReplicaSnapshot> snapshot) {
+  return TakeOrder({.snapshot = std::move(snapshot)});
+}
+
+bool Checkpointer::Keep(std::shared_ptr<const ReplicaSnapshot> snapshot, bool sealed,
+                        absl::Duration wait_for_others) {
+  return TakeOrder({.snapshot = std::move(snapshot),
+                    .keep = true,
+                    .sealed = sealed,
+                    .wait_for_others = wait_for_others});
+}
+
+bool Checkpointer::TakeOrder(Order order) {
   MutexLock lock(&mutex_);
-  if (busy_ || to_write_ != nullptr) return false;
-  to_write_ = std::move(snapshot);
+  if (busy_ || to_write_.has_value()) return false;
+  to_write_ = std::move(order);
   return true;
 }
 
@@ -53,20 +73,20 @@ absl::StatusOr<CheckpointReport> Checkpointer::WaitCommitted(const StateTag& tag
 
 void Checkpointer::Run() {
   while (true) {
-    std::shared_ptr<const ReplicaSnapshot> snapshot;
+    std::optional<Order> order;
     std::optional<Durable> publish, discard;
     {
       MutexLock lock(&mutex_);
       busy_ = false;
       const auto ready = [this]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-        return stop_ || to_write_ != nullptr || to_commit_.has_value();
+        return stop_ || to_write_.has_value() || to_commit_.has_value();
       };
       mutex_.Await(Condition(&ready));
       if (to_commit_.has_value()) {
         publish = std::exchange(durable_, std::nullopt);
         to_commit_.reset();
-      } else if (to_write_ != nullptr) {
-        snapshot = std::exchange(to_write_, nullptr);
+      } else if (to_write_.has_value()) {
+        order = std::exchange(to_write_, std::nullopt);
         discard = std::exchange(durable_, std::nullopt);
       } else {
         discard = std::exchange(durable_, std::nullopt);
@@ -79,11 +99,17 @@ void Checkpointer::Run() {
       writer_.Discard(discard->prepared).IgnoreError();
     }
     if (publish.has_value()) Publish(*publish);
-    if (snapshot != nullptr) Write(*snapshot);
+    if (!order.has_value()) continue;
+    if (order->keep) {
+      observer_.OnStateKept(order->snapshot->counters.tag, WriteAlone(*order));
+    } else {
+      Write(*order->snapshot);
+    }
   }
 }
 
-void Checkpointer::Write(const ReplicaSnapshot& snapshot) {
+absl::StatusOr<PreparedCheckpoint> Checkpointer::PrepareFrom(const ReplicaSnapshot& snapshot,
+                                                             Leftovers leftovers) {
   const ReplicaCounters& counters = snapshot.counters;
   TrainingState state;
   state.progress = {.step = counters.tag.step,
@@ -99,7 +125,51 @@ void Checkpointer::Write(const ReplicaSnapshot& snapshot) {
   for (int slot = 0; slot < job_.rule().state_slots(); ++slot) {
     state.slots.push_back({job_.rule().slot_names()[slot], snapshot.arrays[slot + 1]});
   }
-  absl::StatusOr<PreparedCheckpoint> prepared = writer_.Prepare(state);
+  return writer_.Prepare(state, leftovers);
+}
+
+// A sealed state is in the memory of every member, and its checkpoint the same whoever writes it.
+absl::StatusOr<std::string> Checkpointer::WriteAlone(const Order& order) {
+  if (order.sealed) {
+    if (const std::optional<std::string> theirs = AwaitOthers(order)) return *theirs;
+  }
+  MUSTER_ASSIGN_OR_RETURN(const PreparedCheckpoint prepared,
+                          PrepareFrom(*order.snapshot, Leftovers::kKeep));
+  if (order.sealed) {
+    absl::StatusOr<CommittedCheckpoint> committed = writer_.CommitBesideOthers(prepared);
+    if (committed.ok()) return committed->path;
+    if (!absl::IsAlreadyExists(committed.status())) return committed.status();
+  }
+  return writer_.SetAside(prepared);
+}
+
+// The checkpoint, if another worker publishes it in time.
+std::optional<std::string> Checkpointer::AwaitOthers(const Order& order) {
+  const absl::Time deadline = absl::Now() + order.wait_for_others;
+  const StateTag& tag = order.snapshot->counters.tag;
+  const std::string sha256 = ParametersSha256(job_.layout(), order.snapshot->arrays[0]);
+  while (true) {
+    const auto listed = ListCheckpoints(files_, job_.spec().checkpoints.directory, nullptr);
+    if (listed.ok()) {
+      for (const ListedCheckpoint& checkpoint : *listed) {
+        const TrainingProgress& progress = checkpoint.manifest.progress;
+        if (tag == StateTag{progress.branch, progress.step, progress.epoch} &&
+            checkpoint.manifest.parameters_sha256 == sha256) {
+          return checkpoint.path;
+        }
+      }
+    }
+    if (absl::Now() >= deadline) return std::nullopt;
+    MutexLock lock(&mutex_);
+    if (mutex_.AwaitWithDeadline(Condition(&stop_), absl::Now() + kPublishedPoll)) {
+      return std::nullopt;
+    }
+  }
+}
+
+void Checkpointer::Write(const ReplicaSnapshot& snapshot) {
+  const ReplicaCounters& counters = snapshot.counters;
+  absl::StatusOr<PreparedCheckpoint> prepared = PrepareFrom(snapshot, Leftovers::kRemove);
   if (!prepared.ok()) return Fail(counters.tag, prepared.status());
   const CheckpointReport report{counters.tag, prepared->final_path, prepared->parameters_sha256};
   {

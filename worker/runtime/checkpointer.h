@@ -2,7 +2,8 @@
 // then, once the coordinator has recorded the decision, Commit.
 //
 // At most one checkpoint is under way; one that was prepared but never approved is discarded when
-// the next begins. Thread-safe.
+// the next begins. A worker that has lost its coordinator, whose approval will not come, keeps its
+// state with Keep. Thread-safe.
 #ifndef MUSTER_WORKER_RUNTIME_CHECKPOINTER_H_
 #define MUSTER_WORKER_RUNTIME_CHECKPOINTER_H_
 
@@ -31,6 +32,8 @@ class CheckpointObserver {
   virtual void OnCheckpointCommitted(const CheckpointReport& report,
                                      absl::Span<const std::string> warnings) = 0;
   virtual void OnCheckpointFailed(const StateTag& tag, const absl::Status& status) = 0;
+  // Keep is done. Where the state is: a checkpoint to resume from, or one that was set aside.
+  virtual void OnStateKept(const StateTag& tag, const absl::StatusOr<std::string>& path) = 0;
 };
 
 class Checkpointer {
@@ -43,6 +46,12 @@ class Checkpointer {
 
   // Starts to write `snapshot`. False, and nothing happens, if another is being written just now.
   bool Begin(std::shared_ptr<const ReplicaSnapshot> snapshot) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Starts to write `snapshot` as a checkpoint that needs no approval. One that is not sealed is
+  // set aside. One that is sealed is what all members keep: this worker writes it only if another
+  // has not published it within `wait_for_others`. False as for Begin; otherwise ends with
+  // OnStateKept, at the latest when the object goes.
+  bool Keep(std::shared_ptr<const ReplicaSnapshot> snapshot, bool sealed,
+            absl::Duration wait_for_others) ABSL_LOCKS_EXCLUDED(mutex_);
   // The coordinator approves the durable checkpoint of this tag; unknown tags are ignored.
   void Commit(const StateTag& tag) ABSL_LOCKS_EXCLUDED(mutex_);
   // Waits until the checkpoint of `tag` is committed. DEADLINE_EXCEEDED, or why it failed.
@@ -55,19 +64,32 @@ class Checkpointer {
     PreparedCheckpoint prepared;
   };
 
+  struct Order {
+    std::shared_ptr<const ReplicaSnapshot> snapshot;
+    bool keep = false;  // without approval
+    bool sealed = false;
+    absl::Duration wait_for_others;
+  };
+
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
+  bool TakeOrder(Order order) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<PreparedCheckpoint> PrepareFrom(const ReplicaSnapshot& snapshot,
+                                                 Leftovers leftovers);
   void Write(const ReplicaSnapshot& snapshot) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<std::string> WriteAlone(const Order& order) ABSL_LOCKS_EXCLUDED(mutex_);
+  std::optional<std::string> AwaitOthers(const Order& order) ABSL_LOCKS_EXCLUDED(mutex_);
   void Publish(const Durable& durable) ABSL_LOCKS_EXCLUDED(mutex_);
   void Fail(const StateTag& tag, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const JobContext& job_;
+  FileSystem& files_;
   CheckpointObserver& observer_;
   CheckpointWriter writer_;  // the thread's
 
   Mutex mutex_;
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   bool busy_ ABSL_GUARDED_BY(mutex_) = false;
-  std::shared_ptr<const ReplicaSnapshot> to_write_ ABSL_GUARDED_BY(mutex_);
+  std::optional<Order> to_write_ ABSL_GUARDED_BY(mutex_);
   std::optional<StateTag> to_commit_ ABSL_GUARDED_BY(mutex_);
   std::optional<Durable> durable_ ABSL_GUARDED_BY(mutex_);
   std::optional<CheckpointReport> committed_ ABSL_GUARDED_BY(mutex_);

@@ -137,28 +137,23 @@ void JobRunner::DoFinalWork(Epoch epoch, const StateTag& tag) {
   Add({.mesh_epoch = epoch, .run = [this, epoch, tag] { FinalWork(epoch, tag); }});
 }
 
-void JobRunner::WriteCheckpoint(const StateTag& tag) {
-  Add({.run = [this, tag] {
-    std::shared_ptr<Checkpointer> checkpointer;
-    {
-      MutexLock lock(&mutex_);
-      checkpointer = checkpointer_;
-    }
-    if (checkpointer == nullptr || replica_ == nullptr) {
-      logger_.Warning("no_checkpoint", "the job names no checkpoint directory; its state is lost",
-                      {{"step", tag.step}});
-      return;
-    }
-    const absl::Time deadline = absl::Now() + options_.final_checkpoint_timeout;
-    while (!checkpointer->Begin(replica_->Snapshot()) && absl::Now() < deadline) {
-      absl::SleepFor(absl::Milliseconds(20));
-    }
-  }});
-}
-
-void JobRunner::CommitCheckpointFiles(const StateTag& tag) {
-  MutexLock lock(&mutex_);
-  if (checkpointer_ != nullptr) checkpointer_->Commit(tag);
+void JobRunner::SealAmongMembers(const worker::SealAmongMembers& order) {
+  Add({.mesh_epoch = order.epoch, .run = [this, order] {
+         std::shared_ptr<Communicator> communicator;
+         {
+           MutexLock lock(&mutex_);
+           if (communicator_epoch_ == order.epoch) communicator = communicator_;
+         }
+         if (communicator == nullptr) return;
+         logger_.Info("sealing",
+                      "no coordinator; waiting for the other members to rest at this step");
+         CollectiveOptions options;
+         options.timeout = std::max(order.deadline - absl::Now(), absl::Milliseconds(1));
+         options.caller_waits = true;
+         // A failure is reported as that of any collective.
+         if (!communicator->Barrier(options).Wait().ok()) return;
+         core_.Dispatch(worker::MembersSealed{order.epoch, order.tag});
+       }});
 }
 
 void JobRunner::SetStable(const StateTag& stable) { source_.SetStable(stable); }
@@ -327,24 +322,6 @@ bool JobRunner::Prepare(const JobId& job, const std::shared_ptr<const JobSpec>& 
   return true;
 }
 
-void JobRunner::OfferCheckpoint() {
-  absl::StatusOr<FoundCheckpoint> found = FindNewestCheckpoint(
-      files_, context_->spec().checkpoints.directory, context_->layout(), context_->fingerprint());
-  if (absl::IsNotFound(found.status())) {
-    logger_.Info("no_checkpoint", "nothing to resume from; starting at step 0",
-                 {{"detail", found.status().message()}});
-    return;
-  }
-  if (!found.ok()) return Fail(found.status());
-  for (const std::string& warning : found->warnings) {
-    logger_.Warning("checkpoint_passed_over", warning);
-  }
-  const Manifest& manifest = found->checkpoint.manifest;
-  core_.Dispatch(worker::CheckpointCommitted{
-      {StateTag{manifest.progress.branch, manifest.progress.step, manifest.progress.epoch},
-       found->checkpoint.path, manifest.parameters_sha256}});
-}
-
 absl::Status JobRunner::MakeFresh(const worker::StartFresh& order) {
   if (order.fresh.checkpoint.empty()) {
     replica_->Initialize(context_->spec().training.seed, order.tag);
@@ -447,23 +424,6 @@ void JobRunner::DropState() {
 }
 
 // ---- observers -------------------------------------------------------------------------------
-
-void JobRunner::OnCheckpointDurable(const CheckpointReport& report) {
-  core_.Dispatch(worker::CheckpointDurable{report});
-}
-
-void JobRunner::OnCheckpointCommitted(const CheckpointReport& report,
-                                      absl::Span<const std::string> warnings) {
-  for (const std::string& warning : warnings) logger_.Warning("checkpoint_retention", warning);
-  logger_.Info("checkpoint", "checkpoint is complete",
-               {{"path", report.path}, {"checkpoint_step", report.tag.step}});
-  core_.Dispatch(worker::CheckpointCommitted{report});
-}
-
-void JobRunner::OnCheckpointFailed(const StateTag& tag, const absl::Status& status) {
-  logger_.Warning("checkpoint_failed", "a checkpoint could not be written; training goes on",
-                  {{"checkpoint_step", tag.step}, {"error", status.ToString()}});
-}
 
 void JobRunner::OnLearned(uint64_t attempt, const std::optional<StateTag>& applied,
                           const std::optional<StateTag>& learned, bool caught_up) {

@@ -82,7 +82,9 @@ class JobRunner : private CheckpointObserver, private LearningObserver {
   void ConnectMesh(const View& view);
   void RunSteps(const View& view, Step first_step);
   void DoFinalWork(Epoch epoch, const StateTag& tag);
+  void SealAmongMembers(const worker::SealAmongMembers& order);
   void WriteCheckpoint(const StateTag& tag);
+  void KeepState(const worker::KeepState& order);
   void CommitCheckpointFiles(const StateTag& tag) ABSL_LOCKS_EXCLUDED(mutex_);
   void SetStable(const StateTag& stable);
   // Stops everything and drops the job; `then` runs on the job's thread when that is done.
@@ -119,6 +121,11 @@ class JobRunner : private CheckpointObserver, private LearningObserver {
   void FinalWork(Epoch epoch, const StateTag& tag);
   // The directory; empty if the job wants none or this worker is not the one to write it.
   absl::StatusOr<std::string> FinalCheckpoint(Epoch epoch, Rank rank, const StateTag& tag);
+  // Hands the replica's state to `begin` of the checkpointer as soon as that is free. False if
+  // there is no checkpoint directory or it did not become free in time.
+  bool StartCheckpoint(
+      const std::function<bool(Checkpointer&, std::shared_ptr<const ReplicaSnapshot>)>& begin)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   void DropState();
   void PublishProgress();
   Epoch stopped_below() const { return stopped_below_.load(std::memory_order_acquire); }
@@ -127,6 +134,7 @@ class JobRunner : private CheckpointObserver, private LearningObserver {
   void OnCheckpointCommitted(const CheckpointReport& report,
                              absl::Span<const std::string> warnings) override;
   void OnCheckpointFailed(const StateTag& tag, const absl::Status& status) override;
+  void OnStateKept(const StateTag& tag, const absl::StatusOr<std::string>& path) override;
   void OnLearned(uint64_t attempt, const std::optional<StateTag>& applied,
                  const std::optional<StateTag>& learned, bool caught_up) override;
   void OnLearningFailed(uint64_t attempt, const absl::Status& reason) override;

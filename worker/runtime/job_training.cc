@@ -12,7 +12,6 @@ namespace {
 
 // Progress goes to the core at most this often while steps are short.
 constexpr absl::Duration kProgressInterval = absl::Milliseconds(100);
-constexpr absl::Duration kStopPoll = absl::Milliseconds(50);
 
 }  // namespace
 
@@ -156,34 +155,6 @@ void JobRunner::FinalWork(Epoch epoch, const StateTag& tag) {
   PublishProgress();
   report.progress = progress_;
   core_.Dispatch(worker::FinalWorkDone{epoch, report});
-}
-
-absl::StatusOr<std::string> JobRunner::FinalCheckpoint(Epoch epoch, Rank rank,
-                                                       const StateTag& tag) {
-  std::shared_ptr<Checkpointer> checkpointer;
-  {
-    MutexLock lock(&mutex_);
-    checkpointer = checkpointer_;
-  }
-  if (rank != 0 || checkpointer == nullptr) return std::string();
-  const absl::Time deadline = absl::Now() + options_.final_checkpoint_timeout;
-  while (!checkpointer->Begin(replica_->Snapshot())) {
-    if (epoch < stopped_below()) return absl::CancelledError("the view is changing");
-    if (absl::Now() > deadline) {
-      return absl::DeadlineExceededError(
-          absl::StrCat("writing the checkpoint before the last one to ",
-                       context_->spec().checkpoints.directory, " did not end in time"));
-    }
-    absl::SleepFor(kStopPoll);
-  }
-  while (true) {
-    const absl::Time poll = std::min(deadline, absl::Now() + kStopPoll);
-    absl::StatusOr<CheckpointReport> report = checkpointer->WaitCommitted(tag, poll);
-    if (report.ok()) return report->path;
-    if (!absl::IsDeadlineExceeded(report.status())) return report.status();
-    if (epoch < stopped_below()) return absl::CancelledError("the view is changing");
-    if (absl::Now() >= deadline) return report.status();
-  }
 }
 
 }  // namespace muster

@@ -172,7 +172,8 @@ class Daemon::Impl : private SessionObserver {
   void Obey(const worker::RunSteps& order) { runner_->RunSteps(order.view, order.first_step); }
   void Obey(const worker::DoFinalWork& order) { runner_->DoFinalWork(order.epoch, order.tag); }
   void Obey(const worker::StartDrainCheckpoint& order) { runner_->WriteCheckpoint(order.tag); }
-  void Obey(const worker::StartOrphanCheckpoint& order) { runner_->WriteCheckpoint(order.tag); }
+  void Obey(const worker::SealAmongMembers& order) { runner_->SealAmongMembers(order); }
+  void Obey(const worker::KeepState& order) { runner_->KeepState(order); }
   void Obey(const worker::CommitCheckpointFiles& order) {
     runner_->CommitCheckpointFiles(order.tag);
   }

@@ -40,8 +40,11 @@ int Main(int argc, char** argv) {
   app.add_option("--rejoins", scope.rejoins, "New incarnations")
       ->capture_default_str()
       ->check(CLI::Range(0, 8));
-  app.add_option("--without-rule", without_rule, "Switch rule 1, 2, 3 or 4 off")
-      ->check(CLI::Range(1, 4));
+  app.add_option("--orphans", scope.orphans, "Timers that fire in workers without a coordinator")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 16));
+  app.add_option("--without-rule", without_rule, "Switch one of the rules 1 to 5 off")
+      ->check(CLI::Range(1, 5));
   app.add_option("--most-states", most_states, "Give up after so many")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
@@ -57,6 +60,7 @@ int Main(int argc, char** argv) {
   scope.rules.eviction_is_final = without_rule != 2;
   scope.rules.state_is_tagged = without_rule != 3;
   scope.rules.stable_before_visible = without_rule != 4;
+  scope.rules.rest_before_seal = without_rule != 5;
 
   const auto start = std::chrono::steady_clock::now();
   const Exploration result = Explore(scope, most_states);

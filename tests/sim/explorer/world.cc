@@ -2,11 +2,6 @@
 
 #include <algorithm>
 
-#include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
-#include "base/check.h"
-#include "tests/sim/describe.h"
-
 namespace muster::sim {
 namespace {
 
@@ -91,6 +86,7 @@ void World::StartWorker(size_t slot) {
   options.self.incarnation = Incarnation{(slot + 1) + 10 * place.generation++};
   options.rules = scope_.rules;
   place.incarnation = options.self.incarnation;
+  place.timers.clear();
   place.worker.emplace(std::move(options), model_);
 }
 
@@ -102,6 +98,21 @@ void World::EndWorker(size_t slot) {
   place.ending = false;
   place.down.clear();
   if (attached) Tell(coordinator::SessionClosed{place.incarnation});
+}
+
+void World::EndSession(size_t slot) {
+  Place& place = places_[slot];
+  if (!place.attached) return;
+  place.attached = false;
+  place.ending = false;
+  place.down.clear();
+  ObeyWorker(slot, place.worker->Feed(worker::SessionDetached{}, kNow, *this));
+}
+
+void World::FireWorkerTimer(size_t slot, worker::TimerId id) {
+  places_[slot].timers.erase(id);
+  if (!places_[slot].worker.has_value()) return;  // it left with its session
+  ObeyWorker(slot, places_[slot].worker->Feed(worker::TimerFired{id}, kNow, *this));
 }
 
 // As a new incarnation, if the scope has one left.
@@ -125,6 +136,10 @@ void World::ObeyWorker(size_t slot, worker::Actions actions) {
     } else if (std::holds_alternative<worker::Exit>(action)) {
       EndWorker(slot);
       return;
+    } else if (const auto* set = std::get_if<worker::SetTimer>(&action)) {
+      if (set->id != worker::TimerId::kHeartbeat) places_[slot].timers.insert(set->id);
+    } else if (const auto* cancel = std::get_if<worker::CancelTimer>(&action)) {
+      places_[slot].timers.erase(cancel->id);
     }
   }
 }
@@ -141,7 +156,7 @@ void World::Obey(coordinator::Actions actions) {
     } else if (const auto* send = std::get_if<coordinator::SendDirective>(&action)) {
       const std::optional<size_t> slot = SlotOf(send->to);
       if (slot.has_value() && places_[*slot].attached && !places_[*slot].ending &&
-          !std::holds_alternative<Welcome>(send->directive)) {
+          (scope_.orphans > 0 || !std::holds_alternative<Welcome>(send->directive))) {
         places_[*slot].down.emplace_back(send->directive, coordinator_.term());
       }
     } else if (const auto* close = std::get_if<coordinator::CloseSession>(&action)) {
@@ -185,58 +200,6 @@ void World::Restart() {
   Obey(coordinator_.Start(kNow));
 }
 
-std::vector<Move> World::Moves() const {
-  std::vector<Move> moves;
-  for (size_t slot = 0; slot < places_.size(); ++slot) {
-    const Place& place = places_[slot];
-    if (!place.worker.has_value()) continue;
-    for (const Op& op : place.worker->Enabled(*this)) {
-      if (op.kind != OpKind::kBreak) moves.push_back({MoveKind::kOp, slot, op});
-    }
-    if (!place.down.empty()) moves.push_back({MoveKind::kDirective, slot});
-    if (!place.attached || place.ending) moves.push_back({MoveKind::kAttach, slot});
-    if (crashes_ < scope_.crashes) moves.push_back({MoveKind::kCrash, slot});
-  }
-  if (coordinator_.CurrentView() != nullptr && coordinator_.PendingEpoch() == 0) {
-    moves.push_back({MoveKind::kSuspicion});
-  }
-  for (const TimerId& timer : timers_) {
-    if (timer.kind == TimerKind::kStart || timer.kind == TimerKind::kLinkWindow) continue;
-    if (timer.kind == TimerKind::kReattach) continue;  // as the lease
-    if (timer.kind == TimerKind::kLease && !MayLapse(timer.worker)) continue;
-    Move move{MoveKind::kTimer};
-    move.timer = timer;
-    moves.push_back(move);
-  }
-  if (!Pending().empty()) moves.push_back({MoveKind::kGiveUp});
-  if (may_restart()) moves.push_back({MoveKind::kRestart});
-  return moves;
-}
-
-// Members the open proposal waits for.
-std::vector<Incarnation> World::Pending() const {
-  std::vector<Incarnation> pending;
-  const View* view = coordinator_.CurrentView();
-  if (view == nullptr || coordinator_.PendingEpoch() == 0) return pending;
-  for (const MemberInfo& info : coordinator_.Members()) {
-    const Incarnation incarnation = info.member.incarnation;
-    if (view->RankOf(incarnation) < 0) continue;
-    const bool answered = info.status.answered_epoch == coordinator_.PendingEpoch();
-    if ((!answered || !info.attached) && timers_.contains({TimerKind::kLease, incarnation})) {
-      pending.push_back(incarnation);
-    }
-  }
-  return pending;
-}
-
-bool World::MayLapse(Incarnation incarnation) const {
-  const View* view = coordinator_.CurrentView();
-  if (view == nullptr || view->RankOf(incarnation) < 0) return true;
-  if (coordinator_.PendingEpoch() == 0) return view->members.size() == 1;
-  const std::vector<Incarnation> pending = Pending();  // they lapse together
-  return std::find(pending.begin(), pending.end(), incarnation) == pending.end();
-}
-
 void World::Make(const Move& move) {
   torn_ = move.torn;
   records_of_move_ = 0;
@@ -263,10 +226,7 @@ void World::Make(const Move& move) {
     }
     case MoveKind::kAttach:
       // The old session's end and the new one's beginning are one move.
-      if (place.attached) {
-        place.attached = false;
-        ObeyWorker(move.slot, place.worker->Feed(worker::SessionDetached{}, kNow, *this));
-      }
+      EndSession(move.slot);
       place.attached = true;
       place.ending = false;
       place.down.clear();
@@ -276,6 +236,11 @@ void World::Make(const Move& move) {
     case MoveKind::kTimer:
       timers_.erase(move.timer);
       Tell(coordinator::TimerFired{move.timer});
+      break;
+    case MoveKind::kLonely:
+      ++orphans_;
+      EndSession(move.slot);
+      FireWorkerTimer(move.slot, move.worker_timer);
       break;
     case MoveKind::kGiveUp:
       for (Incarnation incarnation : Pending()) {
@@ -310,24 +275,41 @@ void World::RetireEvicted() {
            std::find(evicted.begin(), evicted.end(), place.incarnation) != evicted.end();
   };
   if (coordinator_.PendingEpoch() > 0) return;  // its records may still be torn from the decision
-  for (size_t slot = 0; slot < places_.size();) {
-    bool moved = false;
-    if (is_evicted(places_[slot])) {
-      for (const Op& op : places_[slot].worker->Enabled(*this)) {
-        if (op.kind != OpKind::kPrepare && op.kind != OpKind::kForm) continue;
-        ObeyWorker(slot, places_[slot].worker->Execute(op, kNow, *this));
-        Look();
-        moved = true;
-        break;
-      }
+  const auto do_ops = [&] {
+    for (size_t slot = 0; slot < places_.size();) {
+      slot = is_evicted(places_[slot]) && DoOpOfEvicted(slot) ? 0 : slot + 1;
     }
-    slot = moved ? 0 : slot + 1;
+  };
+  do_ops();
+  if (scope_.orphans > 0) {
+    for (worker::TimerId timer : {worker::TimerId::kAlone, worker::TimerId::kOrphan}) {
+      for (size_t slot = 0; slot < places_.size(); ++slot) {
+        if (!is_evicted(places_[slot])) continue;
+        EndSession(slot);
+        FireWorkerTimer(slot, timer);
+      }
+      DoEagerOps();
+      do_ops();
+    }
   }
   for (size_t slot = 0; slot < places_.size(); ++slot) {
     if (!is_evicted(places_[slot])) continue;
     EndWorker(slot);
     StartAgain(slot);
   }
+}
+
+bool World::DoOpOfEvicted(size_t slot) {
+  for (const Op& op : places_[slot].worker->Enabled(*this)) {
+    if (op.kind != OpKind::kPrepare && op.kind != OpKind::kForm && op.kind != OpKind::kSeal &&
+        op.kind != OpKind::kKeep) {
+      continue;
+    }
+    ObeyWorker(slot, places_[slot].worker->Execute(op, kNow, *this));
+    Look();
+    return true;
+  }
+  return false;
 }
 
 bool World::IsEager(const Op& op) const {
@@ -339,6 +321,7 @@ bool World::IsEager(const Op& op) const {
     case OpKind::kConnect:
     case OpKind::kFinalWork:
     case OpKind::kLearnUpTo:
+    case OpKind::kKeep:  // what it shows could be shown since it was sealed
       return true;
     case OpKind::kBreak:
     case OpKind::kPrepare:
@@ -346,6 +329,7 @@ bool World::IsEager(const Op& op) const {
     case OpKind::kApply:
     case OpKind::kLearn:
     case OpKind::kLearnBreak:
+    case OpKind::kSeal:
     case OpKind::kDurable:
     case OpKind::kName:
       return false;
@@ -416,6 +400,9 @@ Digest World::digest() const {
     digest.Add(place.worker.has_value());
     if (place.worker.has_value()) place.worker->AppendTo(&digest);
     digest.Add(static_cast<uint64_t>(place.attached | place.ending << 1));
+    if (scope_.orphans > 0) {
+      for (worker::TimerId timer : place.timers) digest.Add(static_cast<uint64_t>(timer));
+    }
     digest.Add(place.down.size());
     for (const auto& [directive, term] : place.down) {
       digest.Add(directive);
@@ -424,43 +411,8 @@ Digest World::digest() const {
   }
   plane.AppendTo(&digest);
   checker.AppendTo(&digest);
-  digest.Add(static_cast<uint64_t>(crashes_ | restarts_ << 4 | rejoins_ << 8));
+  digest.Add(static_cast<uint64_t>(crashes_ | restarts_ << 4 | rejoins_ << 8 | orphans_ << 12));
   return digest;
-}
-
-std::string World::Describe(const Move& move) const {
-  const std::string who = places_[move.slot].name;
-  std::string text;
-  switch (move.kind) {
-    case MoveKind::kOp:
-      text = who + " does " + sim::Describe(move.op);
-      break;
-    case MoveKind::kDirective:
-      text = who + " receives " + sim::Describe(places_[move.slot].down.front().first);
-      break;
-    case MoveKind::kSuspicion:
-      text = "the coordinator hears that a link broke";
-      break;
-    case MoveKind::kAttach:
-      text = who + " attaches";
-      break;
-    case MoveKind::kTimer:
-      text = "the coordinator's timer fires: " + sim::Describe(move.timer);
-      break;
-    case MoveKind::kGiveUp:
-      text = "the leases of all who have not answered run out";
-      break;
-    case MoveKind::kCrash:
-      text = who + " crashes";
-      break;
-    case MoveKind::kRestart:
-      text = "the coordinator restarts";
-      break;
-  }
-  if (move.torn >= 0) {
-    absl::StrAppendFormat(&text, "; the coordinator crashes after %d records", move.torn);
-  }
-  return text;
 }
 
 }  // namespace muster::sim

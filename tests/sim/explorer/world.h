@@ -24,6 +24,9 @@
 //  - What an evicted worker can still do it does at once, then its process ends (rule 2: nobody
 //  that
 //    stays depends on it).
+//  - What a worker without a session does in time (come to rest with the others, then stop) it may
+//  do
+//    at any moment, if the scope asks for it.
 //  - The coordinator may crash between any two moves, and within one after any number of its
 //  records
 //    has become durable and nothing was said.
@@ -58,6 +61,7 @@ struct Scope {
   int coordinator_restarts = 1;
   int rejoins = 1;  // new incarnations
   int lapses = 3;   // leases that run out
+  int orphans = 0;  // timers of workers without a coordinator that fire
   ProtocolRules rules;
 };
 
@@ -67,6 +71,7 @@ enum class MoveKind : uint8_t {
   kSuspicion,  // the coordinator hears that some link broke
   kAttach,     // a worker opens a session
   kTimer,      // of the coordinator
+  kLonely,     // a timer of a worker without a session
   kGiveUp,     // the leases of all members that have not answered
   kCrash,      // of a worker
   kRestart,    // the coordinator crashes and starts again
@@ -77,6 +82,7 @@ struct Move {
   size_t slot = 0;
   Op op;
   coordinator::TimerId timer;
+  worker::TimerId worker_timer = worker::TimerId::kAlone;
   int torn = -1;  // the coordinator crashes in it, after so many durable records; -1: it does not
 };
 
@@ -108,10 +114,14 @@ class World : public Fleet {
     bool attached = false;
     bool ending = false;  // the coordinator has closed the session
     std::deque<std::pair<Directive, Term>> down;
+    std::set<worker::TimerId> timers;  // set, but for heartbeats
   };
 
   void StartWorker(size_t slot);
   void EndWorker(size_t slot);
+  void EndSession(size_t slot);
+  void FireWorkerTimer(size_t slot, worker::TimerId id);
+  bool DoOpOfEvicted(size_t slot);
   void StartAgain(size_t slot);
   void ObeyWorker(size_t slot, worker::Actions actions);
   void Tell(const coordinator::Event& event);
@@ -137,6 +147,7 @@ class World : public Fleet {
   int crashes_ = 0;
   int restarts_ = 0;
   int rejoins_ = 0;
+  int orphans_ = 0;
   bool job_over_ = false;
   int torn_ = -1;  // of the move being made
   int records_of_move_ = 0;

@@ -244,6 +244,60 @@ TEST_F(CheckpointTest, ATornCheckpointDoesNotCountAsKept) {
               ElementsAre("step-00000010", "step-00000020", "step-00000030"));
 }
 
+TEST_F(CheckpointTest, WritersOfTheSameStatePublishItOnceAndRemoveNothing) {
+  Write(50);
+  const OwnedState state(layout_, 100);
+  CheckpointWriter first(files_, {.root = root_, .incarnation = {7}, .keep_last = 1});
+  CheckpointWriter second(files_, {.root = root_, .incarnation = {8}, .keep_last = 1});
+  const auto prepared = first.Prepare(state.state(), Leftovers::kKeep);
+  const auto beside = second.Prepare(state.state(), Leftovers::kKeep);
+  ASSERT_TRUE(prepared.ok() && beside.ok()) << prepared.status() << beside.status();
+  const auto committed = first.CommitBesideOthers(*prepared);
+  ASSERT_TRUE(committed.ok()) << committed.status();
+  const auto theirs = second.CommitBesideOthers(*beside);
+  ASSERT_TRUE(theirs.ok()) << theirs.status();
+  EXPECT_EQ(theirs->path, committed->path);
+  EXPECT_THAT(files_.ListDirectory(root_).value(), ElementsAre("step-00000050", "step-00000100"));
+  EXPECT_EQ(Find()->checkpoint.manifest.progress.step, 100);
+}
+
+TEST_F(CheckpointTest, AWriterBesideOthersReplacesNoOtherState) {
+  Write(100, /*branch=*/2);
+  const OwnedState state(layout_, 100, /*branch=*/1);
+  CheckpointWriter writer = Writer();
+  const auto prepared = writer.Prepare(state.state(), Leftovers::kKeep);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  EXPECT_TRUE(absl::IsAlreadyExists(writer.CommitBesideOthers(*prepared).status()));
+  const auto aside = writer.SetAside(*prepared);
+  ASSERT_TRUE(aside.ok()) << aside.status();
+  EXPECT_EQ(OpenCheckpoint(files_, *aside)->manifest.progress.branch, 1u);
+  EXPECT_EQ(Find()->checkpoint.manifest.progress.branch, 2u);
+}
+
+TEST_F(CheckpointTest, OneThatWasSetAsideStaysAndIsNamedButNotTaken) {
+  const OwnedState state(layout_, 100);
+  CheckpointWriter writer = Writer();
+  const auto prepared = writer.Prepare(state.state(), Leftovers::kKeep);
+  ASSERT_TRUE(prepared.ok()) << prepared.status();
+  const auto aside = writer.SetAside(*prepared);
+  ASSERT_TRUE(aside.ok()) << aside.status();
+  const auto none = Find();
+  EXPECT_TRUE(absl::IsNotFound(none.status())) << none.status();
+  EXPECT_THAT(none.status().message(),
+              AllOf(HasSubstr(*aside), HasSubstr("rename it to step-00000100")));
+  // Another incarnation tidies up and keeps the newest.
+  CheckpointWriter next(files_, {.root = root_, .incarnation = {9}, .keep_last = 1});
+  const OwnedState other(layout_, 90);
+  const auto ninety = next.Prepare(other.state());
+  ASSERT_TRUE(ninety.ok() && next.Commit(*ninety).ok());
+  ASSERT_THAT(Find()->warnings, SizeIs(1));
+  EXPECT_THAT(Find()->warnings[0], HasSubstr(*aside));
+  // Of no interest any more.
+  Write(100, /*branch=*/0);
+  EXPECT_THAT(Find()->warnings, IsEmpty());
+  EXPECT_TRUE(files_.Exists(*aside).value());
+}
+
 TEST_F(CheckpointTest, OtherBucketsLoadTheSameCheckpoint) {
   Write(100);
   const Layout other = MakeLayout(/*bucket_elements=*/1024);

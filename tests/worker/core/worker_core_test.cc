@@ -331,35 +331,82 @@ TEST_F(WorkerCoreTest, SealsFinishesAndGoesIdle) {
   EXPECT_FALSE(core_.Status().has_state);
 }
 
-TEST_F(WorkerCoreTest, AnOrphanStopsWithACheckpointAndComesBack) {
+TEST_F(WorkerCoreTest, AnOrphanStopsKeepsItsStateAndComesBack) {
   Start();
   Step(1, 1);
   Feed(worker::SessionDetached{});
   EXPECT_THAT(Feed(worker::TimerFired{worker::TimerId::kOrphan}), Contains("quiesce 2"));
   EXPECT_EQ(core_.phase(), WorkerPhase::kOrphaned);
-  EXPECT_THAT(Feed(worker::Quiesced{2}), ElementsAre("orphan-checkpoint 1.1@1"));
+  // Nobody else is known to hold this step.
+  EXPECT_THAT(Feed(worker::Quiesced{2}), ElementsAre("keep-state 1.1@1"));
   EXPECT_EQ(core_.Status().seen_epoch, 1u);  // no proposal was heard
   Feed(worker::SessionAttached{});
   Tell(MakePropose(2));
   EXPECT_THAT(Feed(worker::Quiesced{2}), Contains(::testing::HasSubstr("answered 2")));
 }
 
-TEST_F(WorkerCoreTest, WithoutACoordinatorAMemberDrainsAtTheOrphanTimeout) {
+TEST_F(WorkerCoreTest, MembersWithoutACoordinatorRestTogetherAndSealTheStep) {
+  Start();
+  Step(1, 1);
+  Feed(worker::SessionDetached{});
+  EXPECT_THAT(Feed(worker::TimerFired{worker::TimerId::kAlone}), IsEmpty());
+  EXPECT_THAT(Feed(worker::StepPrepared{1, 2}), ElementsAre("contribute 2@1 pause"));
+  Feed(worker::RecordFormed{1, MakeRecord(2, 1, /*pause=*/true)});
+  EXPECT_THAT(Feed(worker::StepApplied{1, {1, 2, 1}}), ElementsAre("seal-among-members 1.2@1"));
+  EXPECT_EQ(core_.Status().stable, (StateTag{1, 1, 1}));
+  Feed(worker::MembersSealed{1, {1, 2, 1}});
+  EXPECT_EQ(core_.Status().stable, (StateTag{1, 2, 1}));
+  Feed(worker::TimerFired{worker::TimerId::kOrphan});
+  EXPECT_THAT(Feed(worker::Quiesced{2}), ElementsAre("keep-state 1.2@1 sealed"));
+}
+
+TEST_F(WorkerCoreTest, MembersAtRestSealWhenTheCoordinatorStaysAway) {
+  Start();
+  Step(1, 1, /*pause=*/true);
+  Feed(worker::SessionDetached{});
+  EXPECT_THAT(Feed(worker::TimerFired{worker::TimerId::kAlone}),
+              ElementsAre("seal-among-members 1.1@1"));
+  EXPECT_THAT(Feed(worker::TimerFired{worker::TimerId::kAlone}), IsEmpty());
+}
+
+TEST_F(WorkerCoreTest, ASealOfAnOlderViewOrStateIsIgnored) {
+  Start();
+  Step(1, 1, /*pause=*/true);
+  Feed(worker::SessionDetached{});
+  Feed(worker::TimerFired{worker::TimerId::kAlone});
+  Feed(worker::MembersSealed{2, {1, 1, 1}});
+  Feed(worker::MembersSealed{1, {1, 2, 1}});
+  EXPECT_EQ(core_.Status().stable, (StateTag{1, 0, 1}));
+}
+
+TEST_F(WorkerCoreTest, ACoordinatorThatIsBackInTimeChangesNothing) {
+  Start();
+  Step(1, 1);
+  Feed(worker::SessionDetached{});
+  Feed(worker::TimerFired{worker::TimerId::kAlone});
+  Feed(worker::SessionAttached{});
+  Tell(Welcome{.fleet_id = "f", .heartbeat_ms = 10, .lease_ms = 100, .orphan_timeout_ms = 1'000});
+  EXPECT_THAT(Feed(worker::StepPrepared{1, 2}), ElementsAre("contribute 2@1"));
+}
+
+TEST_F(WorkerCoreTest, WithoutACoordinatorAMemberDrainsWhenItHasKeptItsState) {
   Start();
   Step(1, 1);
   Feed(worker::SessionDetached{});
   EXPECT_THAT(Feed(worker::DrainRequested{}), IsEmpty());
   Step(2, 1);
   EXPECT_THAT(Feed(worker::TimerFired{worker::TimerId::kOrphan}), Contains("quiesce 2"));
-  EXPECT_THAT(Feed(worker::Quiesced{2}), Contains(::testing::StartsWith("exit 0")));
+  EXPECT_THAT(Feed(worker::Quiesced{2}), ElementsAre("keep-state 1.2@1"));
+  EXPECT_THAT(Feed(worker::StateKept{{1, 2, 1}}), ElementsAre(::testing::StartsWith("exit 0")));
   EXPECT_TRUE(core_.left());
 }
 
-TEST_F(WorkerCoreTest, AnOrphanDrainsAtOnce) {
+TEST_F(WorkerCoreTest, AnOrphanThatHasKeptItsStateDrainsAtOnce) {
   Start();
   Feed(worker::SessionDetached{});
   Feed(worker::TimerFired{worker::TimerId::kOrphan});
   Feed(worker::Quiesced{2});
+  Feed(worker::StateKept{{1, 0, 1}});
   EXPECT_THAT(Feed(worker::DrainRequested{}), ElementsAre(::testing::StartsWith("exit 0")));
 }
 

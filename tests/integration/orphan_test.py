@@ -1,0 +1,106 @@
+"""The coordinator is gone for good: workers come to rest, keep the state, and another fleet goes on."""
+
+import json
+import os
+import signal
+import subprocess
+
+from harness import BINARIES, FleetTest, PATIENCE_S, free_port, main, wait_until
+
+STEPS = 100_000  # more than the fleet takes before it stops
+ORPHAN_TIMEOUT_MS = 3000
+
+
+class OrphanTest(FleetTest):
+
+    def setUp(self):
+        super().setUp()
+        self.checkpoints = self.directory / "checkpoints"
+        self.workers = {}
+
+    def checkpointed(self, name, steps, resume):
+        return self.job(name, steps=steps, checkpoints={
+            "directory": str(self.checkpoints), "every": 0, "keep": 1, "resume": resume})
+
+    def start_fleet(self, workers):
+        """A coordinator and workers by hand, which train."""
+        port = free_port()
+        self.coordinator = self.start("muster-coordinator", "--listen", f"127.0.0.1:{port}",
+                                      "--orphan-timeout-ms", ORPHAN_TIMEOUT_MS)
+        for rank in range(workers):
+            name = f"worker-{rank}"
+            log = open(self.directory / f"{name}.log", "w")
+            self.addCleanup(log.close)
+            self.workers[name] = self.start(
+                "muster-worker", "--coordinator", f"127.0.0.1:{port}", "--name", name,
+                "--log-format", "json", "--run-directory", self.directory / "run",
+                stdout=log)
+        job = self.checkpointed("first.json", STEPS, False)
+        submitted = wait_until(lambda: subprocess.run(
+            [BINARIES / "muster", "submit", "--coordinator", f"127.0.0.1:{port}", job],
+            capture_output=True, timeout=PATIENCE_S, check=False).returncode == 0)
+        self.assertTrue(submitted)
+        self.assertTrue(wait_until(lambda: self.steps_taken(workers) > 20), self.logs())
+
+    def steps_taken(self, world_size):
+        last = 0
+        for file in self.directory.glob("run/**/metrics.jsonl"):
+            for line in file.read_text().splitlines():
+                if line.endswith("}"):
+                    record = json.loads(line)
+                    if record["kind"] == "step" and record["world_size"] == world_size:
+                        last = max(last, record["step"])
+        return last
+
+    def logs(self):
+        return "".join(file.read_text() for file in sorted(self.directory.glob("worker-*.log")))
+
+    def drain(self, *names):
+        for name in names:
+            os.kill(self.workers[name].pid, signal.SIGTERM)
+        for name in names:
+            self.assertEqual(self.workers[name].wait(PATIENCE_S), 0, self.logs())
+
+    def names_on_disk(self):
+        return sorted(path.name for path in self.checkpoints.iterdir())
+
+    def check_goes_on_after(self, step):
+        resumed = self.up("resumed", self.checkpointed("resumed.json", step + 30, True), 2)
+        self.assertEqual(resumed.wait(), 0, resumed.text())
+        self.assertEqual(resumed.steps()[0]["step"], step + 1)
+
+    def test_members_stop_after_the_same_step_and_publish_it(self):
+        self.start_fleet(3)
+        self.coordinator.kill()
+        self.drain("worker-0", "worker-1", "worker-2")
+        # All of one step, once, and nothing half written.
+        names = self.names_on_disk()
+        self.assertEqual(len(names), 1, names)
+        self.assertRegex(names[0], r"^step-\d{8}$")
+        self.assertTrue((self.checkpoints / names[0] / "manifest.json").exists())
+        self.check_goes_on_after(int(names[0].removeprefix("step-")))
+
+    def test_members_that_cannot_agree_set_their_states_aside(self):
+        self.start_fleet(3)
+        self.coordinator.kill()
+        self.coordinator.wait()
+        self.workers["worker-1"].kill()
+        self.drain("worker-0", "worker-2")
+        names = self.names_on_disk()
+        self.assertEqual(len(names), 2, names)
+        for name in names:
+            self.assertRegex(name, r"^unsealed-step-\d{8}-")
+        # Nobody resumes from one unasked, and everybody is told of it.
+        refused = self.up("refused", self.checkpointed("refused.json", 12, True), 2)
+        self.assertEqual(refused.wait(), 0, refused.text())
+        self.assertEqual(refused.steps()[0]["step"], 1)
+        logs = "".join(file.read_text() for file in refused.run_directory.glob("logs/*"))
+        self.assertIn(names[0], logs)
+        (self.checkpoints / "step-00000012").rename(self.directory / "put-away")
+        step = names[0].split("-")[2]
+        (self.checkpoints / names[0]).rename(self.checkpoints / f"step-{step}")
+        self.check_goes_on_after(int(step))
+
+
+if __name__ == "__main__":
+    main()

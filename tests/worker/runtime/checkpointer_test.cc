@@ -1,0 +1,122 @@
+#include "worker/runtime/checkpointer.h"
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/time/clock.h"
+#include "base/check.h"
+#include "base/mutex.h"
+#include "gmock/gmock.h"
+#include "gtest/gtest.h"
+#include "tests/base/temporary_directory.h"
+#include "tests/wait_until.h"
+#include "tests/worker/runtime/small_job.h"
+#include "worker/device/registry.h"
+
+namespace muster {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::StartsWith;
+
+class Observer : public CheckpointObserver {
+ public:
+  void OnCheckpointDurable(const CheckpointReport&) override {}
+  void OnCheckpointCommitted(const CheckpointReport&, absl::Span<const std::string>) override {}
+  void OnCheckpointFailed(const StateTag&, const absl::Status&) override {}
+  void OnStateKept(const StateTag&, const absl::StatusOr<std::string>& path) override {
+    MutexLock lock(&mutex_);
+    kept_ = path;
+  }
+  absl::StatusOr<std::string> AwaitKept() {
+    MutexLock lock(&mutex_);
+    const auto is_kept = [this]()
+                             ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return kept_.has_value(); };
+    if (!mutex_.AwaitWithDeadline(Condition(&is_kept), absl::Now() + kTestPatience)) {
+      return absl::DeadlineExceededError("nothing was kept");
+    }
+    return *kept_;
+  }
+
+ private:
+  Mutex mutex_;
+  std::optional<absl::StatusOr<std::string>> kept_ ABSL_GUARDED_BY(mutex_);
+};
+
+class CheckpointerTest : public ::testing::Test {
+ protected:
+  CheckpointerTest() {
+    JobSpec spec = SmallJob(files_, directory_.path());
+    spec.checkpoints.directory = root_;
+    spec.checkpoints.keep = 1;
+    auto context = JobContext::Create("j", spec, files_, *device_);
+    MUSTER_CHECK(context.ok()) << context.status();
+    job_ = *std::move(context);
+    replica_ = std::make_unique<Replica>(job_->layout(), job_->rule(), job_->learning_rate(),
+                                         spec.training.clip_norm, SharedBuffer());
+    replica_->Initialize(spec.training.seed, StateTag{1, 5, 2});
+  }
+
+  std::vector<std::string> NamesOnDisk() {
+    auto names = files_.ListDirectory(root_);
+    return names.ok() ? *names : std::vector<std::string>{};
+  }
+
+  PosixFileSystem files_;
+  TemporaryDirectory directory_;
+  const std::string root_ = directory_.Path("checkpoints");
+  std::unique_ptr<Device> device_ = CreateDevice("cpu", {}).value();
+  std::unique_ptr<JobContext> job_;
+  std::unique_ptr<Replica> replica_;
+};
+
+TEST_F(CheckpointerTest, ASealedStateIsPublishedByTheFirstAndFoundByTheOthers) {
+  Observer first_observer, other_observer;
+  Checkpointer first(*job_, files_, Incarnation{1}, first_observer);
+  Checkpointer other(*job_, files_, Incarnation{2}, other_observer);
+  ASSERT_TRUE(other.Keep(replica_->Snapshot(), /*sealed=*/true, absl::Minutes(10)));
+  ASSERT_TRUE(first.Keep(replica_->Snapshot(), /*sealed=*/true, absl::ZeroDuration()));
+  const auto path = first_observer.AwaitKept();
+  ASSERT_TRUE(path.ok()) << path.status();
+  EXPECT_EQ(other_observer.AwaitKept().value(), *path);
+  EXPECT_THAT(NamesOnDisk(), ElementsAre("step-00000005"));
+}
+
+TEST_F(CheckpointerTest, AnotherPublishesASealedStateWhenTheFirstDoesNot) {
+  Observer observer;
+  Checkpointer other(*job_, files_, Incarnation{2}, observer);
+  ASSERT_TRUE(other.Keep(replica_->Snapshot(), /*sealed=*/true, absl::Milliseconds(1)));
+  ASSERT_TRUE(observer.AwaitKept().ok());
+  EXPECT_THAT(NamesOnDisk(), ElementsAre("step-00000005"));
+}
+
+TEST_F(CheckpointerTest, WhoeverWaitsForOthersWritesBeforeItGoes) {
+  Observer observer;
+  {
+    Checkpointer other(*job_, files_, Incarnation{2}, observer);
+    ASSERT_TRUE(other.Keep(replica_->Snapshot(), /*sealed=*/true, absl::Hours(1)));
+  }
+  ASSERT_TRUE(observer.AwaitKept().ok());
+  EXPECT_THAT(NamesOnDisk(), ElementsAre("step-00000005"));
+}
+
+TEST_F(CheckpointerTest, AStateThatIsNotSealedIsSetAside) {
+  Observer observer;
+  Checkpointer checkpointer(*job_, files_, Incarnation{2}, observer);
+  ASSERT_TRUE(checkpointer.Keep(replica_->Snapshot(), /*sealed=*/false, absl::Hours(1)));
+  ASSERT_TRUE(observer.AwaitKept().ok());
+  EXPECT_THAT(NamesOnDisk(), ElementsAre(StartsWith("unsealed-step-00000005-")));
+}
+
+TEST_F(CheckpointerTest, AStateThatCannotBeWrittenIsReported) {
+  ASSERT_TRUE(WriteFileDurably(files_, root_, "a file where the directory should be").ok());
+  Observer observer;
+  Checkpointer checkpointer(*job_, files_, Incarnation{2}, observer);
+  ASSERT_TRUE(checkpointer.Keep(replica_->Snapshot(), /*sealed=*/true, absl::ZeroDuration()));
+  EXPECT_FALSE(observer.AwaitKept().ok());
+}
+
+}  // namespace
+}  // namespace muster
