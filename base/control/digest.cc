@@ -39,7 +39,7 @@ void AddFields(const Seal& m, Digest& d) {
 void AddFields(const CommitCheckpoint& m, Digest& d) { d.Add(m.tag); }
 void AddFields(const EndJob& m, Digest& d) {
   d.Add(m.job);
-  d.Add(static_cast<uint64_t>(m.outcome));
+  d.Add(static_cast<uint64_t>(m.outcome) | static_cast<uint64_t>(m.unknown) << 8);
 }
 void AddFields(const Release&, Digest&) {}
 

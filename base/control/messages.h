@@ -255,11 +255,13 @@ enum class JobState : uint8_t {
   kCancelled = 7,
 };
 
-// The job is over; drop its state and be idle.
+// The job is over; drop its state and be idle. Of an unknown job the coordinator has no record, so
+// that what workers hold of it may be all there is.
 struct EndJob {
   JobId job;
   JobState outcome = JobState::kSucceeded;
   std::string reason;
+  bool unknown = false;
   bool operator==(const EndJob&) const = default;
 };
 

@@ -62,6 +62,7 @@ struct DirectiveWriter {
     proto.set_job_id(from.job);
     proto.set_outcome(ToProto(from.outcome));
     proto.set_reason(TextForPeople(from.reason, kMaxTextBytes));
+    proto.set_unknown(from.unknown);
   }
   void operator()(const Release& from) {
     to.mutable_release()->set_reason(TextForPeople(from.reason, kMaxTextBytes));
@@ -175,6 +176,7 @@ absl::StatusOr<Directive> Convert(const v1::EndJob& end) {
   MUSTER_RETURN_IF_ERROR(CheckText("end_job.reason", end.reason(), kMaxTextBytes));
   result.job = end.job_id();
   result.reason = end.reason();
+  result.unknown = end.unknown();
   return result;
 }
 

@@ -14,11 +14,11 @@ std::vector<Directive> CoordinatorCore::Desired(Incarnation incarnation,
   const WorkerStatus& status = worker.status;
 
   if (!status.job.empty() && status.job != run_.job) {
-    EndJob end{status.job, JobState::kFailed, "this coordinator does not know the job"};
+    EndJob end{status.job, JobState::kFailed, "this coordinator does not know the job",
+               /*unknown=*/true};
     if (const PersistentJob* job = persistent_.FindJob(status.job)) {
       if (job->state == JobState::kQueued) return desired;  // never: one job runs at a time
-      end.outcome = job->state;
-      end.reason = job->reason;
+      end = {status.job, job->state, job->reason};
     }
     desired.push_back(std::move(end));
     return desired;

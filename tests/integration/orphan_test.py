@@ -22,11 +22,19 @@ class OrphanTest(FleetTest):
         return self.job(name, steps=steps, checkpoints={
             "directory": str(self.checkpoints), "every": 0, "keep": 1, "resume": resume})
 
-    def start_fleet(self, workers):
-        """A coordinator and workers by hand, which train."""
-        port = free_port()
+    def start_coordinator(self, port, orphan_timeout_ms=ORPHAN_TIMEOUT_MS):
         self.coordinator = self.start("muster-coordinator", "--listen", f"127.0.0.1:{port}",
-                                      "--orphan-timeout-ms", ORPHAN_TIMEOUT_MS)
+                                      "--orphan-timeout-ms", orphan_timeout_ms)
+
+    def submit(self, port, job, *arguments):
+        return subprocess.run(
+            [BINARIES / "muster", "submit", "--coordinator", f"127.0.0.1:{port}", *arguments, job],
+            capture_output=True, text=True, timeout=PATIENCE_S, check=False)
+
+    def start_fleet(self, workers, orphan_timeout_ms=ORPHAN_TIMEOUT_MS):
+        """A coordinator and workers by hand, which train. Returns the coordinator's port."""
+        port = free_port()
+        self.start_coordinator(port, orphan_timeout_ms)
         for rank in range(workers):
             name = f"worker-{rank}"
             log = open(self.directory / f"{name}.log", "w")
@@ -36,11 +44,9 @@ class OrphanTest(FleetTest):
                 "--log-format", "json", "--run-directory", self.directory / "run",
                 stdout=log)
         job = self.checkpointed("first.json", STEPS, False)
-        submitted = wait_until(lambda: subprocess.run(
-            [BINARIES / "muster", "submit", "--coordinator", f"127.0.0.1:{port}", job],
-            capture_output=True, timeout=PATIENCE_S, check=False).returncode == 0)
-        self.assertTrue(submitted)
+        self.assertTrue(wait_until(lambda: self.submit(port, job).returncode == 0))
         self.assertTrue(wait_until(lambda: self.steps_taken(workers) > 20), self.logs())
+        return port
 
     def steps_taken(self, world_size):
         last = 0
@@ -100,6 +106,22 @@ class OrphanTest(FleetTest):
         step = names[0].split("-")[2]
         (self.checkpoints / names[0]).rename(self.checkpoints / f"step-{step}")
         self.check_goes_on_after(int(step))
+
+    def test_a_coordinator_without_memory_costs_no_step(self):
+        port = self.start_fleet(3, orphan_timeout_ms=60_000)
+        self.coordinator.kill()
+        self.coordinator.wait()
+        self.start_coordinator(port)
+        self.assertTrue(wait_until(lambda: self.logs().count('"event":"job_ended"') == 3),
+                        self.logs())
+        names = self.names_on_disk()
+        self.assertEqual(len(names), 1, names)
+        step = int(names[0].removeprefix("step-"))
+        # The same workers go on with it.
+        job = self.checkpointed("again.json", step + 30, True)
+        done = self.submit(port, job, "--wait")
+        self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+        self.assertIn(f'"first_step":{step + 1}', self.logs().replace(" ", ""))
 
 
 if __name__ == "__main__":

@@ -101,7 +101,10 @@ std::string Describe(const Directive& directive) {
           },
           [](const Seal& m) { return absl::StrFormat("seal %d %s", m.epoch, Describe(m.tag)); },
           [](const CommitCheckpoint& m) { return "commit-checkpoint " + Describe(m.tag); },
-          [](const EndJob& m) { return absl::StrCat("end-job ", m.job, " ", Name(m.outcome)); },
+          [](const EndJob& m) {
+            return absl::StrCat("end-job ", m.job, " ", Name(m.outcome),
+                                m.unknown ? " unknown" : "");
+          },
           [](const Release&) { return std::string("release"); },
       },
       directive);

@@ -25,6 +25,7 @@ void WorkerCore::Obey(const Welcome& welcome) {
   Emit(worker::CancelTimer{TimerId::kAlone});
   Emit(worker::CancelTimer{TimerId::kOrphan});
   if (Active* active = std::get_if<Active>(&role_)) active->alone = false;
+  disowned_.reset();
 }
 
 void WorkerCore::Obey(const Evicted& evicted) {
@@ -158,9 +159,15 @@ void WorkerCore::Obey(const CommitCheckpoint& commit) {
 
 void WorkerCore::Obey(const EndJob& end) {
   if (job_.empty() || job_ != end.job) return;
+  if (end.unknown && KeepBeforeEnd(end)) return;
+  End(end);
+}
+
+void WorkerCore::End(const EndJob& end) {
   Emit(worker::BecomeIdle{end.job, end.outcome, end.reason});
   DropState();
   committed_.reset();
+  disowned_.reset();
   job_.clear();
   spec_.reset();
   active_epoch_ = 0;

@@ -78,7 +78,9 @@ void WorkerCore::On(const worker::LearnFailed& event) {
 
 void WorkerCore::On(const worker::StateKept& event) {
   Orphaned* orphaned = std::get_if<Orphaned>(&role_);
-  if (orphaned != nullptr && Holds(event.tag)) orphaned->kept = true;
+  if (orphaned == nullptr || !Holds(event.tag)) return;
+  orphaned->kept = true;
+  if (disowned_.has_value()) End(EndJob(*disowned_));
 }
 
 void WorkerCore::On(const worker::CheckpointDurable& event) {

@@ -157,6 +157,8 @@ void WorkerCore::On(const worker::MembersSealed& event) {
   const Active* active = InEpoch(event.epoch);
   if (active == nullptr || active->stage != Stage::kPaused || !Holds(event.tag)) return;
   RaiseStable(event.tag);
+  // Not at once: the others are about to pass the barrier as well.
+  if (disowned_.has_value()) Emit(worker::SetTimer{worker::TimerId::kOrphan, now_ + heartbeat_});
 }
 
 void WorkerCore::On(const worker::FinalWorkDone& event) {

@@ -172,12 +172,48 @@ void WorkerCore::OnOrphanTimeout() {
   if (drain_requested_ && std::holds_alternative<Answering>(role_)) {
     Leave(worker::Exit{0, "drained; no coordinator came back to decide about its view"});
   }
+  if (std::holds_alternative<Active>(role_)) StopAlone();
+}
+
+void WorkerCore::StopAlone() {
   const Active* active = std::get_if<Active>(&role_);
-  if (active == nullptr) return;
-  Note(true, "no coordinator for the orphan timeout; stopping with the state kept");
+  Note(true, disowned_.has_value()
+                 ? "the coordinator does not know the job; stopping with the state kept"
+                 : "no coordinator for the orphan timeout; stopping with the state kept");
   const Epoch epoch = seen_epoch_ + 1;  // nothing of the view in force goes on
   role_ = Orphaned{epoch, active->view.RankOf(options_.self.incarnation)};
   Emit(worker::Quiesce{epoch, job_, spec_});
+}
+
+// A coordinator without memory of the job, or another in its place, is as good as none: the members
+// come to rest together and keep what they hold, and only then the job ends here. True if there is
+// something to wait for.
+bool WorkerCore::KeepBeforeEnd(const EndJob& end) {
+  if (!has_state_) return false;
+  if (Active* active = std::get_if<Active>(&role_)) {
+    if (disowned_.has_value()) return true;
+    disowned_ = end;
+    if (IsVisible(applied_)) {
+      StopAlone();
+      return true;
+    }
+    active->alone = true;
+    orphaned_at_ = now_ + (1 - kAloneShare) * orphan_timeout_;
+    Emit(worker::SetTimer{TimerId::kOrphan, orphaned_at_});
+    MaybeSealAmongMembers();
+    return true;
+  }
+  if (const Orphaned* orphaned = std::get_if<Orphaned>(&role_)) {
+    disowned_ = end;
+    return !orphaned->kept;
+  }
+  const Answering* answering = std::get_if<Answering>(&role_);
+  if (answering == nullptr || active_epoch_ == 0) return false;  // no member's state
+  disowned_ = end;
+  const Answering given = *answering;
+  role_ = Orphaned{given.epoch};
+  if (given.quiesced) On(worker::Quiesced{given.epoch});
+  return true;
 }
 
 void WorkerCore::On(const worker::JobFailed& event) {
@@ -233,6 +269,7 @@ void WorkerCore::AppendTo(Digest* digest) const {
   digest->Add(durable_);
   digest->Add(naming_);
   digest->Add(drain_checkpoint_);
+  digest->Add(disowned_.has_value());
   digest->Add(role_.index());
   if (const Learning* learning = std::get_if<Learning>(&role_)) {
     digest->Add(Directive(learning->order));

@@ -130,6 +130,9 @@ class WorkerCore {
   void On(const worker::DrainRequested& event);
   void On(const worker::TimerFired& event);
   void OnAlone();
+  void StopAlone();
+  bool KeepBeforeEnd(const EndJob& end);
+  void End(const EndJob& end);
   void OnOrphanTimeout();
   void LeaveIfAlone();
   void Emit(worker::Action action);
@@ -211,6 +214,7 @@ class WorkerCore {
   uint64_t learn_attempt_ = 0;
 
   bool drain_requested_ = false;
+  std::optional<EndJob> disowned_;            // to be obeyed when the state is kept
   std::optional<StateTag> drain_checkpoint_;  // asked for at this tag
   std::optional<StateTag> naming_;            // CommitCheckpointFiles is under way
   std::optional<CheckpointReport> durable_;

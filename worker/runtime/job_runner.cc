@@ -199,7 +199,8 @@ void JobRunner::Run() {
 }
 
 void JobRunner::StopMesh(Epoch below, bool changing) {
-  highest_epoch_ = std::max(highest_epoch_, below);
+  // A view may still come of epoch `below` itself, which nobody else need have heard of.
+  if (below > 0) highest_epoch_ = std::max(highest_epoch_, below - 1);
   Epoch current = stopped_below();
   while (current < below && !stopped_below_.compare_exchange_weak(current, below)) {
   }

@@ -164,7 +164,8 @@ Directive RandomDirective(Random& random) {
     case 8:
       return EndJob{.job = "j" + Text(random, 20),
                     .outcome = static_cast<JobState>(5 + Below(random, 3)),
-                    .reason = Text(random, 100)};
+                    .reason = Text(random, 100),
+                    .unknown = Below(random, 2) == 1};
     default:
       return Release{.reason = Text(random, 100)};
   }

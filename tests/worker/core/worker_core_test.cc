@@ -389,6 +389,54 @@ TEST_F(WorkerCoreTest, ACoordinatorThatIsBackInTimeChangesNothing) {
   EXPECT_THAT(Feed(worker::StepPrepared{1, 2}), ElementsAre("contribute 2@1"));
 }
 
+TEST_F(WorkerCoreTest, AJobTheCoordinatorDoesNotKnowEndsWhenItsStateIsKept) {
+  Start();
+  Step(1, 1);
+  const EndJob end{"j", JobState::kFailed, "unknown", /*unknown=*/true};
+  EXPECT_THAT(Tell(end), IsEmpty());
+  EXPECT_THAT(Tell(end), IsEmpty());  // said again
+  Feed(worker::StepPrepared{1, 2});
+  Feed(worker::RecordFormed{1, MakeRecord(2, 1, /*pause=*/true)});
+  EXPECT_THAT(Feed(worker::StepApplied{1, {1, 2, 1}}), Contains("seal-among-members 1.2@1"));
+  Feed(worker::MembersSealed{1, {1, 2, 1}});
+  EXPECT_THAT(Feed(worker::TimerFired{worker::TimerId::kOrphan}), Contains("quiesce 2"));
+  EXPECT_THAT(Feed(worker::Quiesced{2}), Contains("keep-state 1.2@1 sealed"));
+  EXPECT_THAT(Tell(end), IsEmpty());
+  EXPECT_THAT(Feed(worker::StateKept{{1, 2, 1}}), Contains("become-idle j failed"));
+  EXPECT_FALSE(core_.Status().has_state);
+  EXPECT_EQ(core_.phase(), WorkerPhase::kIdle);
+}
+
+TEST_F(WorkerCoreTest, AnOrphansJobThatIsNotKnownEndsAtOnceIfItsStateIsKept) {
+  Start();
+  Step(1, 1);
+  Feed(worker::SessionDetached{});
+  Feed(worker::TimerFired{worker::TimerId::kOrphan});
+  Feed(worker::Quiesced{2});
+  Feed(worker::StateKept{{1, 1, 1}});
+  Feed(worker::SessionAttached{});
+  EXPECT_THAT(Tell(EndJob{"j", JobState::kFailed, "unknown", /*unknown=*/true}),
+              Contains("become-idle j failed"));
+}
+
+TEST_F(WorkerCoreTest, AnAnswerToACoordinatorThatHasForgottenTheJobIsKept) {
+  Start();
+  Step(1, 1);
+  Tell(MakePropose(2));
+  const EndJob end{"j", JobState::kFailed, "unknown", /*unknown=*/true};
+  EXPECT_THAT(Tell(end), Not(Contains(::testing::HasSubstr("become-idle"))));
+  EXPECT_THAT(Feed(worker::Quiesced{2}), Contains("keep-state 1.1@1"));
+  EXPECT_THAT(Feed(worker::StateKept{{1, 1, 1}}), Contains("become-idle j failed"));
+}
+
+TEST_F(WorkerCoreTest, ALearnersCopyOfAnUnknownJobIsDropped) {
+  Feed(worker::SessionAttached{});
+  Tell(Learn{.job = "j", .epoch = 1, .source = MakeMember(kPeer)});
+  Feed(worker::LearnProgress{.attempt = 1, .applied = StateTag{1, 1, 1}});
+  EXPECT_THAT(Tell(EndJob{"j", JobState::kFailed, "unknown", /*unknown=*/true}),
+              Contains("become-idle j failed"));
+}
+
 TEST_F(WorkerCoreTest, WithoutACoordinatorAMemberDrainsWhenItHasKeptItsState) {
   Start();
   Step(1, 1);

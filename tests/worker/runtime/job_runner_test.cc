@@ -32,6 +32,8 @@ class FakeCore : public CorePort {
       quiesced_ = quiesced->epoch;
     } else if (const auto* failed = std::get_if<worker::JobFailed>(&event)) {
       failures_.push_back(failed->reason);
+    } else if (const auto* connected = std::get_if<worker::MeshConnected>(&event)) {
+      connected_ = connected->epoch;
     }
     return {};
   }
@@ -41,6 +43,11 @@ class FakeCore : public CorePort {
       return quiesced_ == epoch || !failures_.empty();
     };
     return mutex_.AwaitWithTimeout(absl::Condition(&there), kTestPatience) && failures_.empty();
+  }
+  bool AwaitConnected(Epoch epoch) {
+    absl::MutexLock lock(&mutex_);
+    const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) { return connected_ == epoch; };
+    return mutex_.AwaitWithTimeout(absl::Condition(&there), kTestPatience);
   }
   // The next report finds no memory.
   void Exhaust() {
@@ -60,6 +67,7 @@ class FakeCore : public CorePort {
   absl::Mutex mutex_;
   bool exhausted_ ABSL_GUARDED_BY(mutex_) = false;
   Epoch quiesced_ ABSL_GUARDED_BY(mutex_) = 0;
+  Epoch connected_ ABSL_GUARDED_BY(mutex_) = 0;
   std::vector<std::string> failures_ ABSL_GUARDED_BY(mutex_);
 };
 
@@ -90,6 +98,23 @@ TEST_F(JobRunnerTest, AnOrderForAJobOfLongAgoIsObeyed) {
   }
   runner_.Quiesce({++epoch, "job-0", spec});
   EXPECT_TRUE(core_.AwaitQuiesced(epoch)) << absl::StrJoin(core_.failures(), "; ");
+}
+
+// A worker that stopped for want of a coordinator quiesces for an epoch nobody has proposed; the next
+// job's first view may have that number.
+TEST_F(JobRunnerTest, AViewOfTheEpochLastQuiescedForConnectsAfterTheJobIsDropped) {
+  const auto spec = std::make_shared<const JobSpec>(SmallJob(files_, directory_.path()));
+  runner_.SetIdentity(Incarnation{1}, "fleet");
+  runner_.Quiesce({4, "first", spec});
+  runner_.Drop([] {});
+  runner_.Quiesce({4, "second", spec});
+  runner_.StartFresh({.job = "second", .epoch = 4, .tag = {1, 0, 4}, .fresh = {}, .spec = spec});
+  View view;
+  view.epoch = 4;
+  view.job = "second";
+  view.members = {{.incarnation = Incarnation{1}, .data_address = listener_->address()}};
+  runner_.ConnectMesh(view);
+  EXPECT_TRUE(core_.AwaitConnected(4)) << absl::StrJoin(core_.failures(), "; ");
 }
 
 TEST_F(JobRunnerTest, AJobWhoseDataIsMissingFails) {
