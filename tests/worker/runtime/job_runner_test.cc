@@ -100,8 +100,8 @@ TEST_F(JobRunnerTest, AnOrderForAJobOfLongAgoIsObeyed) {
   EXPECT_TRUE(core_.AwaitQuiesced(epoch)) << absl::StrJoin(core_.failures(), "; ");
 }
 
-// A worker that stopped for want of a coordinator quiesces for an epoch nobody has proposed; the next
-// job's first view may have that number.
+// A worker that stopped for want of a coordinator quiesces for an epoch nobody has proposed; the
+// next job's first view may have that number.
 TEST_F(JobRunnerTest, AViewOfTheEpochLastQuiescedForConnectsAfterTheJobIsDropped) {
   const auto spec = std::make_shared<const JobSpec>(SmallJob(files_, directory_.path()));
   runner_.SetIdentity(Incarnation{1}, "fleet");
