@@ -189,6 +189,9 @@ class Mapper {
       }
       case FieldDescriptor::CPPTYPE_STRING:
         if (node.kind != Kind::kScalar) return Wrong(node, path, "expected text");
+        if (options_.protobuf_json && !node.quoted) {
+          return Wrong(node, path, "expected text in quotes");
+        }
         if (field->is_repeated()) {
           reflection->AddString(message, field, node.scalar);
         } else {

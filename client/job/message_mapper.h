@@ -15,8 +15,9 @@
 namespace muster {
 
 struct MappingOptions {
-  // As protobuf's JSON mapping has it: lowerCamelCase names too, and 64-bit integers, NaN and
-  // Infinity in quotes.
+  // As protobuf's JSON mapping has it: lowerCamelCase names too, 64-bit integers, NaN and Infinity
+  // in quotes, and text only in quotes. (What has no quotes in YAML is whatever its field asks
+  // for.)
   bool protobuf_json = false;
 };
 

@@ -10,6 +10,7 @@
 namespace muster {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
 
 constexpr absl::string_view kYaml = R"(name: test
@@ -176,6 +177,23 @@ TEST(JobFileErrorsTest, Json) {
   EXPECT_THAT(Error("", JobFileFormat::kJson, "j.json"), HasSubstr("j.json:1:1: not valid JSON"));
 }
 
+TEST(JobFileErrorsTest, JsonTellsTextFromOtherValues) {
+  for (const char* value : {"true", "false", "12", "-1.5e3"}) {
+    EXPECT_EQ(Error(absl::StrCat("{\n \"name\":\n  ", value, "\n}"), JobFileFormat::kJson, "j.json")
+                  .substr(0, 9),
+              "j.json:3:");
+    EXPECT_THAT(
+        Error(absl::StrCat("{\"data\": {\"idx\": {\"trainImages\": ", value, "}}}"),
+              JobFileFormat::kJson, "j.json"),
+        HasSubstr(absl::StrCat("data.idx.train_images: expected text in quotes, got ", value)));
+  }
+  EXPECT_THAT(Error("{\"name\": null}", JobFileFormat::kJson, "j.json"),
+              HasSubstr("name: expected text, got nothing"));
+  EXPECT_THAT(Error("{\"training\": {\"learning_rate\": {\"schedule\": true}}}",
+                    JobFileFormat::kJson, "j.json"),
+              HasSubstr("training.learning_rate.schedule: no such value \"true\""));
+}
+
 TEST(JobFileErrorsTest, Textproto) {
   const auto error = [](absl::string_view text) {
     return Error(text, JobFileFormat::kTextproto, "j.textproto");
@@ -185,6 +203,11 @@ TEST(JobFileErrorsTest, Textproto) {
   EXPECT_THAT(error("training {\n  learning_rate { peak: 0.1\n schedule: COSIN }\n}"),
               HasSubstr("j.textproto:3:18: training.learning_rate.schedule: "));
   EXPECT_THAT(error("training { steps: 'x' }"), HasSubstr("training.steps: "));
+  for (const char* value : {"true", "12"}) {
+    EXPECT_THAT(error(absl::StrCat("data {\n idx {\n  train_images: ", value, " } }")),
+                AllOf(HasSubstr("j.textproto:3:17: data.idx.train_images: "),
+                      HasSubstr("xpected string, got: "), HasSubstr(value)));
+  }
   EXPECT_THAT(error("training { steps: 5\n steps: 6 }"), HasSubstr("training.steps: "));
   EXPECT_THAT(error("model { mlp {}\n cnn {} }"), HasSubstr("model.cnn: "));
   EXPECT_THAT(error("name: '\\xff'"), HasSubstr("j.textproto:1:1: name: must be UTF-8"));
