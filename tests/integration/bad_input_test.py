@@ -106,7 +106,13 @@ class BadInputTest(FleetTest):
         job = self.job("nan.json", training={
             "optimizer": {"sgd": {}}, "max_nonfinite_steps": 3,
             "learning_rate": {"peak": 1e30}})
-        self.expect(1, ["3 steps in a row", "learning_rate"], *self.up_arguments(job))
+        summary = self.directory / "summary.json"
+        self.expect(1, ["3 steps in a row", "learning_rate"], *self.up_arguments(job),
+                    "--summary-json", summary)
+        metrics, = (self.directory / "run").glob("*/metrics.jsonl")
+        steps = [json.loads(line)["step"] for line in metrics.read_text().splitlines()
+                 if json.loads(line)["kind"] == "step"]
+        self.assertEqual(json.loads(summary.read_text())["steps"], max(steps))
 
     def test_port_in_use(self):
         with socket.socket() as taken:

@@ -219,6 +219,8 @@ bool WorkerCore::KeepBeforeEnd(const EndJob& end) {
 void WorkerCore::On(const worker::JobFailed& event) {
   if (job_.empty() || std::holds_alternative<Failed>(role_)) return;
   role_ = Failed{event.reason};
+  // No view goes on from a job that failed, so that nothing takes back what was applied last.
+  if (progress_pending_.has_value()) progress_ = std::exchange(progress_pending_, std::nullopt);
 }
 
 void WorkerCore::On(const worker::DrainRequested&) {

@@ -124,6 +124,8 @@ void JobRunner::DoRunSteps(const View& view, Step first_step) {
     case TrainingOutcome::Kind::kMeshFailed:
       return ReportMeshFailure(view.epoch, outcome.status, outcome.culprit);
     case TrainingOutcome::Kind::kJobFailed:
+      // Steps taken since the last report; not before the first one of this state is measured.
+      if (progress_.step == replica_->counters().tag.step) PublishProgress();
       return Fail(outcome.status);
   }
 }

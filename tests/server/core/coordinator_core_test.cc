@@ -84,9 +84,13 @@ TEST(CoordinatorCoreTest, AFailureOfAMemberFailsTheJob) {
   fleet.StartJob(2, 3);
   fleet.status(2).failure = "the loss is not a number";
   fleet.status(2).phase = WorkerPhase::kFailed;
+  fleet.status(2).progress = Progress{.step = 7};
   EXPECT_THAT(fleet.Say(2), ElementsAre("persist job j failed", "job j is failed",
                                         "#1 <- end-job j failed", "#2 <- end-job j failed"));
   EXPECT_EQ(fleet.core().FindJob("j")->reason, "worker w2: the loss is not a number");
+  // As far as it came by its last word.
+  ASSERT_TRUE(fleet.core().FindJob("j")->progress.has_value());
+  EXPECT_EQ(fleet.core().FindJob("j")->progress->step, 7);
 }
 
 TEST(CoordinatorCoreTest, CancelEndsTheJobForAll) {

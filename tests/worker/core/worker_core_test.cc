@@ -480,6 +480,22 @@ TEST_F(WorkerCoreTest, AFailedJobOfALostCoordinatorDoesNotKeepAWorkerFromDrainin
   EXPECT_THAT(Feed(worker::JobFailed{"bad data"}), ElementsAre(::testing::StartsWith("exit 0")));
 }
 
+TEST_F(WorkerCoreTest, AFailureShowsTheLastStepApplied) {
+  Start();
+  Progress progress;
+  progress.step = 1;
+  Feed(worker::StepPrepared{1, 1});
+  Feed(worker::RecordFormed{1, MakeRecord(1, 1)});
+  Feed(worker::ProgressMeasured{progress});
+  Feed(worker::StepApplied{1, {1, 1, 1}});
+  EXPECT_FALSE(core_.Status().progress.has_value());
+  EXPECT_THAT(Feed(worker::JobFailed{"the loss is not a number"}),
+              Contains(::testing::StartsWith("status failed")));
+  ASSERT_TRUE(core_.Status().progress.has_value());
+  EXPECT_EQ(core_.Status().progress->step, 1);
+  EXPECT_EQ(core_.Status().stable.step, 0);
+}
+
 TEST_F(WorkerCoreTest, AFailureIsShown) {
   Start();
   EXPECT_THAT(Feed(worker::JobFailed{"bad data"}),
