@@ -16,7 +16,9 @@
 namespace muster {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::HasSubstr;
+using ::testing::StartsWith;
 
 using Case = v1::SessionResponse::DirectiveCase;
 
@@ -151,6 +153,39 @@ TEST(CoordinatorSession, HelloMustComeInTime) {
   // The one that said hello is left alone, though its session is older than the silent one.
   EXPECT_TRUE(worker.SendStatus(WorkerStatus()));
   EXPECT_TRUE(coordinator.Members().members(0).attached());
+}
+
+TEST(CoordinatorSession, AWorkerThatNobodyCouldReachIsRefused) {
+  TestCoordinator coordinator;
+  const struct {
+    std::string address;
+    const char* problem;
+  } kUnusable[] = {{"", "is missing"},
+                   {"127.0.0.1", "has no port"},
+                   {":5000", "has no host"},
+                   {"::1:5000", "more than one colon"},
+                   {"127.0.0.1:65536", "not a number from 0 to 65535"},
+                   {"127.0.0.1:0", "must be an address with the port that was bound"},
+                   {"127.0.0.1:\x1b[31m", "must be text without control characters"},
+                   {"two words:5000", "unexpected characters"},
+                   {std::string(301, 'h') + ":5000", "must be at most 300 bytes"}};
+  for (const auto& [address, problem] : kUnusable) {
+    for (std::string Member::*field : {&Member::data_address, &Member::rpc_address}) {
+      Hello hello = TestHello("worker-0", 11);
+      hello.self.*field = address;
+      FakeWorker worker(coordinator.address(), hello);
+      // A worker that is refused so says the reason and exits.
+      const grpc::Status end = worker.AwaitEnd();
+      EXPECT_EQ(end.error_code(), grpc::StatusCode::INVALID_ARGUMENT);
+      EXPECT_THAT(end.error_message(),
+                  AllOf(StartsWith(field == &Member::data_address ? "hello.self.data_address: "
+                                                                  : "hello.self.rpc_address: "),
+                        HasSubstr(problem)));
+    }
+  }
+  EXPECT_EQ(coordinator.Members().members_size(), 0);
+  FakeWorker worker(coordinator.address(), TestHello("worker-0", 11));
+  EXPECT_TRUE(worker.Await(Case::kWelcome).has_value());
 }
 
 TEST(CoordinatorSession, WrongFieldsAreNamed) {
