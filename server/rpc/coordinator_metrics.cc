@@ -5,6 +5,7 @@
 #include <prometheus/histogram.h>
 #include <prometheus/registry.h>
 
+#include <algorithm>
 #include <array>
 #include <optional>
 #include <string>
@@ -30,7 +31,7 @@ struct CoordinatorMetrics::Impl {
                     .Register(registry)),
         epoch(BuildGauge()
                   .Name("muster_coordinator_epoch")
-                  .Help("Epoch of the view in force, 0 if there is none.")
+                  .Help("Epoch of the newest view, 0 before the first.")
                   .Register(registry)
                   .Add({})),
         term(BuildGauge()
@@ -112,14 +113,16 @@ void CoordinatorMetrics::Refresh(const CoordinatorCore& core) {
   for (const MemberInfo& member : core.Members()) ++(member.attached ? attached : detached);
   impl_->members.Add({{"state", "attached"}}).Set(attached);
   impl_->members.Add({{"state", "detached"}}).Set(detached);
-  const View* view = core.CurrentView();
-  impl_->epoch.Set(view == nullptr ? 0 : static_cast<double>(view->epoch));
   impl_->term.Set(static_cast<double>(core.term()));
 
   std::array<int, 8> by_state = {};
   std::optional<JobInfo> running;
   for (JobInfo& job : core.Jobs()) {
     ++by_state[static_cast<size_t>(job.state)];
+    // A view stays the newest when it or its job has ended.
+    if (job.view) {
+      impl_->epoch.Set(std::max(impl_->epoch.Value(), static_cast<double>(job.view->epoch)));
+    }
     const bool shows = job.state == JobState::kRunning || job.state == JobState::kWaiting;
     if (shows && job.progress) running = std::move(job);
   }

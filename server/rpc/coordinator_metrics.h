@@ -1,7 +1,7 @@
 // The coordinator's Prometheus metrics. Thread-safe.
 //
 //   muster_coordinator_members{state="attached"|"detached"}   gauge
-//   muster_coordinator_epoch                                  gauge, of the view in force
+//   muster_coordinator_epoch                                  gauge, of the newest view; only rises
 //   muster_coordinator_term                                   gauge
 //   muster_coordinator_jobs{state}                            gauge
 //   muster_coordinator_view_changes_total{cause}              counter

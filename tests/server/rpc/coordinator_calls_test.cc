@@ -369,3 +369,13 @@ TEST(CoordinatorServer, ExportsMetrics) {
 
 }  // namespace
 }  // namespace muster
+
+  // An epoch never falls, not even when there is no view any more.
+  const std::string epoch = absl::StrCat("muster_coordinator_epoch ", worker.status().active_epoch);
+  EXPECT_THAT(text, HasSubstr(epoch));
+  coordinator.Cancel(job.id());
+  EXPECT_TRUE(WaitUntil([&] {
+    text = prometheus::TextSerializer().Serialize(registry.Collect());
+    return text.find("muster_coordinator_jobs{state=\"cancelled\"} 1") != std::string::npos;
+  }));
+  EXPECT_THAT(text, HasSubstr(epoch));
