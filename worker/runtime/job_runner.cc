@@ -24,7 +24,7 @@ JobRunner::JobRunner(const JobRunnerOptions& options, CorePort& core, TcpListene
       thread_([this] { Run(); }) {}
 
 JobRunner::~JobRunner() {
-  StopMesh(highest_epoch_ + 1, /*changing=*/false);
+  StopMesh(highest_epoch_ + 1, absl::OkStatus());
   Add({.run = [this] { DropState(); }, .drops_job = true});
   {
     MutexLock lock(&mutex_);
@@ -42,7 +42,7 @@ void JobRunner::SetIdentity(Incarnation self, const std::string& fleet_id) {
 // ---- orders ----------------------------------------------------------------------------------
 
 void JobRunner::Quiesce(const worker::Quiesce& order) {
-  StopMesh(order.epoch, /*changing=*/true);
+  StopMesh(order.epoch, absl::CancelledError("the view is changing"));
   Add({.run = [this, order] {
     CloseMesh();
     if (learning_ != nullptr) learning_->Stop();
@@ -158,8 +158,8 @@ void JobRunner::SealAmongMembers(const worker::SealAmongMembers& order) {
 
 void JobRunner::SetStable(const StateTag& stable) { source_.SetStable(stable); }
 
-void JobRunner::Drop(std::function<void()> then) {
-  StopMesh(highest_epoch_ + 1, /*changing=*/false);
+void JobRunner::Drop(const absl::Status& why, std::function<void()> then) {
+  StopMesh(highest_epoch_ + 1, why);
   Add({.run =
            [this, then = std::move(then)] {
              DropState();
@@ -198,7 +198,7 @@ void JobRunner::Run() {
   }
 }
 
-void JobRunner::StopMesh(Epoch below, bool changing) {
+void JobRunner::StopMesh(Epoch below, const absl::Status& why) {
   // A view may still come of epoch `below` itself, which nobody else need have heard of.
   if (below > 0) highest_epoch_ = std::max(highest_epoch_, below - 1);
   Epoch current = stopped_below();
@@ -211,11 +211,11 @@ void JobRunner::StopMesh(Epoch below, bool changing) {
     if (communicator_epoch_ < below) communicator = communicator_;
   }
   if (communicator == nullptr) return;
-  if (changing) {
-    // Ends the step of those who have not heard of the change yet. Nobody is to blame for it.
-    communicator->Abort(absl::CancelledError("the view is changing"));
-  } else {
+  if (why.ok()) {
     communicator->Close();
+  } else {
+    // Ends the step of those who have not heard of it yet. Nobody is to blame for it.
+    communicator->Abort(why);
   }
 }
 

@@ -87,8 +87,9 @@ class JobRunner : private CheckpointObserver, private LearningObserver {
   void KeepState(const worker::KeepState& order);
   void CommitCheckpointFiles(const StateTag& tag) ABSL_LOCKS_EXCLUDED(mutex_);
   void SetStable(const StateTag& stable);
-  // Stops everything and drops the job; `then` runs on the job's thread when that is done.
-  void Drop(std::function<void()> then);
+  // Stops everything and drops the job; `then` runs on the job's thread when that is done. Workers
+  // that wait for this one in a step are told `why`; with OK they find that it has left.
+  void Drop(const absl::Status& why, std::function<void()> then);
 
  private:
   class Control;
@@ -103,9 +104,9 @@ class JobRunner : private CheckpointObserver, private LearningObserver {
 
   void Add(Order order) ABSL_LOCKS_EXCLUDED(mutex_);
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
-  // Ends everything that communicates in epochs before `below`: because the view is changing, or
-  // because this worker is done with it. Does not wait for the job's thread.
-  void StopMesh(Epoch below, bool changing) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Ends everything that communicates in epochs before `below`, and tells the others why; with OK
+  // it only says goodbye. Does not wait for the job's thread.
+  void StopMesh(Epoch below, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
   void CloseMesh() ABSL_LOCKS_EXCLUDED(mutex_);
   void ReportMeshFailure(Epoch epoch, const absl::Status& status, std::optional<Rank> culprit);
 

@@ -6,6 +6,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "absl/random/random.h"
+#include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
 #include "collectives/transport/tcp_listener.h"
@@ -180,12 +181,16 @@ class Daemon::Impl : private SessionObserver {
   void Obey(const worker::BecomeIdle& order) {
     logger_.Info("job_ended", "the job is over for this worker",
                  {{"job", order.job}, {"outcome", Name(order.outcome)}, {"reason", order.reason}});
-    runner_->Drop([this] { logger_.SetContext(-1, 0, 0); });
+    // A job that was cut short ends in the middle of a step, and others may hear of it later.
+    runner_->Drop(order.outcome == JobState::kSucceeded
+                      ? absl::OkStatus()
+                      : absl::CancelledError(absl::StrCat("the job has ", Name(order.outcome))),
+                  [this] { logger_.SetContext(-1, 0, 0); });
   }
   void Obey(const worker::Rejoin& order) {
     logger_.Warning("rejoin", "this incarnation is out of the fleet; joining as a new one",
                     {{"reason", order.reason}});
-    runner_->Drop([this] {
+    runner_->Drop(absl::OkStatus(), [this] {
       logger_.SetContext(-1, 0, 0);
       host_->Replace(DrawIncarnation());
       session_->Rejoin();

@@ -142,7 +142,7 @@ TEST_F(JobRunnerTest, AJobThatDoesNotFitIntoMemoryFailsAndTheWorkerGoesOn) {
   runner_.Quiesce({1, "large", spec});
   runner_.Quiesce({2, "large", spec});  // nothing that the failure left half done is used
   absl::Notification dropped;
-  runner_.Drop([&] { dropped.Notify(); });
+  runner_.Drop(absl::OkStatus(), [&] { dropped.Notify(); });
   ASSERT_TRUE(dropped.WaitForNotificationWithTimeout(kTestPatience));
   ASSERT_EQ(core_.failures().size(), 1u);
   EXPECT_TRUE(absl::StrContains(core_.failures().front(), "memory is too small for the job of"));

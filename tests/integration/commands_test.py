@@ -1,0 +1,64 @@
+"""What the commands say and how they exit, against a real coordinator and real workers."""
+
+import json
+import subprocess
+
+from harness import BINARIES, FleetTest, free_port, main, wait_until
+
+
+class CommandsTest(FleetTest):
+
+    def start_fleet(self, workers):
+        """A coordinator and workers by hand; the workers' logs go to files."""
+        self.address = f"127.0.0.1:{free_port()}"
+        self.start("muster-coordinator", "--listen", self.address)
+        self.logs = []
+        for number in range(workers):
+            log = open(self.directory / f"worker-{number}.log", "w+")
+            self.addCleanup(log.close)
+            self.logs.append(log)
+            process = subprocess.Popen(
+                [BINARIES / "muster-worker", "--coordinator", self.address, "--name",
+                 f"w{number}", "--log-format", "json"],
+                stdin=subprocess.DEVNULL, stderr=log)
+            self.addCleanup(process.wait)
+            self.addCleanup(process.kill)
+        self.assertTrue(wait_until(lambda: len(self.members()) == workers))
+
+    def members(self):
+        code, out, _ = self.muster("members", "--json")
+        return json.loads(out)["members"] if code == 0 else []
+
+    def muster(self, *arguments, stdout=subprocess.PIPE):
+        result = subprocess.run(
+            [BINARIES / "muster", *map(str, arguments), "--coordinator", self.address],
+            stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60)
+        return result.returncode, result.stdout, result.stderr
+
+    def submit(self, job):
+        code, out, error = self.muster("submit", "--json", job)
+        self.assertEqual(code, 0, error)
+        return json.loads(out)["id"]
+
+    def status(self, job):
+        return json.loads(self.muster("status", "--json", job)[1])
+
+    def test_cancelling_looks_like_no_fault(self):
+        self.start_fleet(3)
+        for turn in range(5):
+            job = self.submit(self.job(steps=100000, communication={
+                "transport": "tcp" if turn % 2 == 0 else "shared_memory"}))
+            self.assertTrue(wait_until(
+                lambda: self.status(job).get("progress", {}).get("step", 0) > 5))
+            self.assertEqual(self.muster("cancel", job)[0], 0)
+            self.assertTrue(wait_until(
+                lambda: all(member["phase"] == "idle" for member in self.members())))
+        for log in self.logs:
+            log.seek(0)
+            lines = [json.loads(line) for line in log]
+            self.assertEqual(len([line for line in lines if line["event"] == "job_ended"]), 5)
+            self.assertEqual([line for line in lines if line["level"] in ("warning", "error")], [])
+
+
+if __name__ == "__main__":
+    main()
