@@ -11,6 +11,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <string>
 #include <thread>
@@ -133,6 +134,11 @@ class CoordinatorHost {
   void NotifyWatchers(const JobId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NotifyChanged() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<v1::Job> Describe(const JobId& id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Requires: there is such a job.
+  bool HasEnded(const JobId& id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // The answer to a request_id that was used before.
+  std::optional<absl::StatusOr<v1::Job>> FindSubmitted(const v1::SubmitJobRequest& request) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   bool IsNewest(Incarnation worker, const SessionLink* link) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
 

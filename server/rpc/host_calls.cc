@@ -8,6 +8,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
+#include "google/protobuf/util/message_differencer.h"
 #include "proto/convert/control.h"
 #include "proto/convert/field.h"
 #include "proto/convert/job.h"
@@ -16,6 +17,8 @@
 
 namespace muster {
 namespace {
+
+using google::protobuf::util::MessageDifferencer;
 
 constexpr int kMaxPageSize = 100;
 
@@ -35,15 +38,30 @@ absl::StatusOr<v1::Job> CoordinatorHost::Describe(const JobId& id) const {
   return ToPublicJob(*info, *entry);
 }
 
+bool CoordinatorHost::HasEnded(const JobId& id) const {
+  return core_.FindJob(id)->state >= JobState::kSucceeded;
+}
+
+std::optional<absl::StatusOr<v1::Job>> CoordinatorHost::FindSubmitted(
+    const v1::SubmitJobRequest& request) const {
+  if (request.request_id().empty()) return std::nullopt;
+  const std::optional<JobId> id = core_.FindRequest(request.request_id());
+  if (!id) return std::nullopt;
+  const JobEntry* entry = jobs_.Find(*id);
+  if (entry != nullptr && !MessageDifferencer::Equals(entry->submitted, request.description())) {
+    return absl::AlreadyExistsError(absl::StrFormat(
+        "request_id \"%s\" has made job %s, whose description is another one; take a request_id of "
+        "its own for each job, and repeat one only with the same description",
+        TextForPeople(request.request_id(), kMaxIdBytes), *id));
+  }
+  return Describe(*id);
+}
+
 absl::StatusOr<v1::Job> CoordinatorHost::SubmitJob(const v1::SubmitJobRequest& request) {
   MUSTER_RETURN_IF_ERROR(CheckText("request_id", request.request_id(), kMaxIdBytes));
-  const auto known = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) -> std::optional<JobId> {
-    if (request.request_id().empty()) return std::nullopt;
-    return core_.FindRequest(request.request_id());
-  };
   {
     absl::MutexLock lock(&mutex_);
-    if (const std::optional<JobId> id = known()) return Describe(*id);
+    if (auto known = FindSubmitted(request)) return *std::move(known);
   }
   MUSTER_ASSIGN_OR_RETURN(const JobSpec spec, JobSpecFromProto(request.description()));
   if (spec.workers.min > options_.core.max_workers) {
@@ -58,7 +76,7 @@ absl::StatusOr<v1::Job> CoordinatorHost::SubmitJob(const v1::SubmitJobRequest& r
 
   absl::MutexLock lock(&mutex_);
   if (stopped_) return absl::UnavailableError("the coordinator is shutting down");
-  if (const std::optional<JobId> id = known()) return Describe(*id);
+  if (auto known = FindSubmitted(request)) return *std::move(known);
   const auto& jobs = core_.persistent().jobs;
   const auto unfinished = std::count_if(jobs.begin(), jobs.end(), [](const PersistentJob& job) {
     return job.state < JobState::kSucceeded;

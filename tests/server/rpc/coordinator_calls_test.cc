@@ -41,6 +41,22 @@ TEST(CoordinatorCalls, RepeatedRequestIdMakesOneJob) {
   EXPECT_NE(coordinator.Submit(TestJob(), "request-2").id(), first.id());
 }
 
+TEST(CoordinatorCalls, ARequestIdStandsForOneDescription) {
+  TestCoordinator coordinator;
+  const v1::Job first = coordinator.Submit(TestJob("a"), "request-1");
+  coordinator.Cancel(first.id());  // also when the job has ended
+  v1::JobDescription other = TestJob("a");
+  other.mutable_training()->set_seed(1);
+  for (const v1::JobDescription& job : {other, TestJob("b"), v1::JobDescription()}) {
+    grpc::Status status;
+    EXPECT_EQ(coordinator.Submit(job, "request-1", &status).id(), "");
+    EXPECT_EQ(status.error_code(), grpc::StatusCode::ALREADY_EXISTS);
+    EXPECT_THAT(status.error_message(),
+                StartsWith("request_id \"request-1\" has made job " + first.id()));
+  }
+  EXPECT_EQ(coordinator.Submit(TestJob("a"), "request-1").id(), first.id());
+}
+
 TEST(CoordinatorCalls, BadJobsAreRefusedByField) {
   TestCoordinator coordinator;
   const auto refusal = [&](const v1::JobDescription& job, const std::string& request_id = "") {
