@@ -46,8 +46,8 @@ std::string RunSummary::Json() const {
       {"job", job_.description().name()},
       {"steps", progress().step()},
       {"final_loss", measured(progress().loss())},
-      {"test_accuracy", progress().test_accuracy() >= 0 ? measured(progress().test_accuracy())
-                                                        : nlohmann::ordered_json(nullptr)},
+      {"test_accuracy", progress().has_test_accuracy() ? measured(progress().test_accuracy())
+                                                       : nlohmann::ordered_json(nullptr)},
       {"view_changes", std::move(changes)},
       {"step_ms_p50", measured(progress().step_ms_p50())},
       {"step_ms_p99", measured(progress().step_ms_p99())},
@@ -70,7 +70,7 @@ std::string RunSummary::Text(absl::Duration elapsed) const {
   }
   if (end.step() > 0) {
     rows.push_back({"loss", absl::StrFormat("%.4f", end.loss())});
-    rows.push_back({"test accuracy", end.test_accuracy() >= 0
+    rows.push_back({"test accuracy", end.has_test_accuracy()
                                          ? absl::StrFormat("%.4f", end.test_accuracy())
                                          : "not evaluated"});
     rows.push_back({"time", absl::StrFormat("%.1f s", absl::ToDoubleSeconds(elapsed))});

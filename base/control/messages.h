@@ -124,9 +124,9 @@ struct Progress {
   double comm_wait_share = 0;     // share of step time spent waiting for communication
   double step_ms_p50 = 0;
   double step_ms_p99 = 0;
-  int64_t skipped_steps = 0;  // non-finite so far
-  double test_accuracy = -1;  // -1: not evaluated yet
-  double test_loss = 0;
+  int64_t skipped_steps = 0;            // non-finite so far
+  std::optional<double> test_accuracy;  // absent until evaluated
+  std::optional<double> test_loss;
   bool operator==(const Progress&) const = default;
 };
 

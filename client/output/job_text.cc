@@ -56,7 +56,7 @@ std::vector<std::string> Facts(const v1::Job& job) {
   if (running || job.view().members_size() > 0) {
     facts.push_back(Count(job.view().members_size(), "worker"));
   }
-  if (progress.test_accuracy() >= 0) {
+  if (progress.has_test_accuracy()) {
     facts.push_back(absl::StrFormat("accuracy %.4f", progress.test_accuracy()));
   }
   if (progress.skipped_steps() > 0) {

@@ -230,8 +230,8 @@ v1::Progress ToProto(const Progress& progress) {
   proto.set_step_ms_p50(progress.step_ms_p50);
   proto.set_step_ms_p99(progress.step_ms_p99);
   proto.set_skipped_steps(progress.skipped_steps);
-  proto.set_test_accuracy(progress.test_accuracy);
-  proto.set_test_loss(progress.test_loss);
+  if (progress.test_accuracy) proto.set_test_accuracy(*progress.test_accuracy);
+  if (progress.test_loss) proto.set_test_loss(*progress.test_loss);
   return proto;
 }
 
@@ -239,7 +239,7 @@ absl::StatusOr<Progress> FromProto(const v1::Progress& progress, absl::string_vi
   MUSTER_RETURN_IF_ERROR(CheckRange(Field(path, "step"), progress.step(), 0, kMaxJobSteps));
   MUSTER_RETURN_IF_ERROR(
       CheckRange(Field(path, "skipped_steps"), progress.skipped_steps(), 0, kMaxJobSteps));
-  return Progress{.step = progress.step(),
+  Progress result{.step = progress.step(),
                   .loss = progress.loss(),
                   .learning_rate = progress.learning_rate(),
                   .gradient_norm = progress.gradient_norm(),
@@ -247,9 +247,10 @@ absl::StatusOr<Progress> FromProto(const v1::Progress& progress, absl::string_vi
                   .comm_wait_share = progress.comm_wait_share(),
                   .step_ms_p50 = progress.step_ms_p50(),
                   .step_ms_p99 = progress.step_ms_p99(),
-                  .skipped_steps = progress.skipped_steps(),
-                  .test_accuracy = progress.test_accuracy(),
-                  .test_loss = progress.test_loss()};
+                  .skipped_steps = progress.skipped_steps()};
+  if (progress.has_test_accuracy()) result.test_accuracy = progress.test_accuracy();
+  if (progress.has_test_loss()) result.test_loss = progress.test_loss();
+  return result;
 }
 
 v1::FinalReport ToProto(const FinalReport& report) {

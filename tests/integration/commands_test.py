@@ -59,6 +59,21 @@ class CommandsTest(FleetTest):
             self.assertEqual(len([line for line in lines if line["event"] == "job_ended"]), 5)
             self.assertEqual([line for line in lines if line["level"] in ("warning", "error")], [])
 
+    def test_what_was_not_evaluated_has_no_accuracy(self):
+        self.start_fleet(1)
+        file = self.job(steps=20)
+        described = json.loads(file.read_text())
+        for field in ("test_images", "test_labels"):
+            del described["data"]["idx"][field]
+        file.write_text(json.dumps(described))
+        job = self.submit(file)
+        self.assertEqual(self.muster("watch", job)[0], 0)
+        status = self.status(job)
+        self.assertEqual(status["progress"]["step"], 20)
+        for progress in (status["progress"], status["final_report"]["progress"]):
+            self.assertNotIn("test_accuracy", progress)
+            self.assertNotIn("test_loss", progress)
+
 
 if __name__ == "__main__":
     main()

@@ -43,7 +43,6 @@ v1::Job RunningJob() {
   progress->set_step(250);
   progress->set_loss(0.34121);
   progress->set_samples_per_second(19'200);
-  progress->set_test_accuracy(-1);
   for (int i = 0; i < 3; ++i) {
     v1::Member* member = job.mutable_view()->add_members();
     member->set_name("worker-" + std::to_string(i));
@@ -125,6 +124,11 @@ TEST(MessageJsonTest, IsMadeForScripts) {
   EXPECT_EQ(object["total_steps"], 1000);
   EXPECT_EQ(object["reason"], "");
   EXPECT_EQ(object["progress"]["loss"], nullptr);
+  // What was not evaluated is not there, rather than a number that is none.
+  EXPECT_FALSE(object["progress"].contains("test_accuracy"));
+  EXPECT_FALSE(object["progress"].contains("test_loss"));
+  job.mutable_progress()->set_test_accuracy(0);
+  EXPECT_EQ(json::parse(MessageToJson(job))["progress"]["test_accuracy"], 0.0);
   EXPECT_EQ(object["view"]["members"][0]["incarnation"], "0000000000000abc");
   EXPECT_EQ(object["view_changes"][1]["cause"], "death");
   EXPECT_EQ(object["view_changes"][1]["workers"], json({"worker-3"}));

@@ -72,8 +72,8 @@ Progress AProgress(Random& random) {
           .step_ms_p50 = Real(random),
           .step_ms_p99 = Real(random),
           .skipped_steps = Below(random, 1'000),
-          .test_accuracy = Coin(random) ? -1 : Real(random),
-          .test_loss = Real(random)};
+          .test_accuracy = Coin(random) ? std::nullopt : std::optional(Real(random)),
+          .test_loss = Coin(random) ? std::nullopt : std::optional(Real(random))};
 }
 
 CheckpointReport Report(Random& random) {
