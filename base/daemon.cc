@@ -8,6 +8,11 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <cstring>
+#include <iostream>
+#include <string>
 #include <utility>
 
 #include "absl/synchronization/mutex.h"
@@ -30,11 +35,23 @@ sigset_t Signals() {
 }  // namespace
 
 void OpenStandardDescriptors() {
-  int descriptor;
-  do {
-    descriptor = open("/dev/null", O_RDWR | O_CLOEXEC);
-  } while (descriptor >= 0 && descriptor <= STDERR_FILENO);
-  if (descriptor >= 0) close(descriptor);
+  for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
+    if (fcntl(descriptor, F_GETFD) >= 0) continue;
+    // Those before it are open, so that it is the one to be given out.
+    const int mode = descriptor == STDOUT_FILENO ? O_RDONLY : O_RDWR;
+    if (open("/dev/null", mode | O_CLOEXEC) != descriptor) return;
+  }
+}
+
+int EndOutput(absl::string_view program, int exit_code) {
+  errno = 0;
+  std::cout.flush();
+  const bool flushed = std::fflush(stdout) == 0;
+  const int error = errno;  // 0 if an earlier write has failed
+  if (flushed && std::cout.good() && std::ferror(stdout) == 0) return exit_code;
+  std::fprintf(stderr, "%s: cannot write the output%s%s\n", std::string(program).c_str(),
+               error == 0 ? "" : ": ", error == 0 ? "" : std::strerror(error));
+  return 1;
 }
 
 void RaiseFileLimit() {

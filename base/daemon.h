@@ -7,14 +7,19 @@
 #include <string>
 #include <thread>
 
-#include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 
 namespace muster {
 
 // Opens /dev/null for each of standard input, output and error that is closed: its number would be
-// given to the next file or socket, and what is written for a person would go there. Call first in
-// main.
+// given to the next file or socket, and what is written for a person would go there. Standard
+// output is opened for reading, so that an answer that goes nowhere is an error of its writer.
+// Call first in main.
 void OpenStandardDescriptors();
+
+// Ends a program's output: writes out what standard output still holds and returns `exit_code`, or
+// 1 after a line by `program` on standard error if any of it could not be written.
+int EndOutput(absl::string_view program, int exit_code);
 
 // Raises the limit of open files to what the system allows this process, at most 2^20. gRPC closes
 // a listener for good when accepting a connection finds no descriptor, and the usual 1024 are

@@ -158,7 +158,7 @@ int Main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);
+    if (error.get_exit_code() == 0) return EndOutput("muster-coordinator", app.exit(error));
     return Usage(error.what());
   }
   if (absl::Status status = Check(flags); !status.ok()) return Usage(status.message());

@@ -100,7 +100,7 @@ int Main(int argc, char** argv) {
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);
+    if (error.get_exit_code() == 0) return EndOutput("muster-worker", app.exit(error));
     std::fprintf(stderr, "muster-worker: %s (see --help)\n", error.what());
     return 2;
   }

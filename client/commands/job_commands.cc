@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "base/status_macros.h"
 #include "client/coordinator_client.h"
 #include "client/job_file.h"
 #include "client/output/job_display.h"
@@ -22,6 +23,14 @@ int Fail(const absl::Status& status) {
   return Complain(status, absl::IsInvalidArgument(status) ? 2 : 1);
 }
 
+// The exit code of a command that has done its work: its answer may be lost. `done` says what was
+// changed nevertheless.
+int Finish(const Console& console, const std::string& done = "") {
+  const absl::Status& written = console.write_status();
+  if (written.ok()) return 0;
+  return Complain(done.empty() ? written : Annotate(written, done), 1);
+}
+
 int Follow(CoordinatorClient& client, const ClientCommandOptions& options,
            const std::string& job_id, Console* console) {
   JobDisplay display(console, options.json);
@@ -29,7 +38,7 @@ int Follow(CoordinatorClient& client, const ClientCommandOptions& options,
       job_id,
       [&](const v1::Job& update) {
         display.Update(update, absl::Now());
-        return !console->failed();
+        return console->write_status().ok();
       },
       [&](const absl::Status& lost) {
         if (!options.json) {
@@ -37,6 +46,7 @@ int Follow(CoordinatorClient& client, const ClientCommandOptions& options,
         }
       });
   console->Status("");
+  if (!console->write_status().ok()) return Complain(console->write_status(), 1);
   if (!job.ok()) return Fail(job.status());
   if (job->state() == v1::JOB_STATE_SUCCEEDED) return 0;
   return Complain(
@@ -77,7 +87,7 @@ int SubmitCommand(const ClientCommandOptions& options, const std::string& file, 
                                "; follow it with: muster watch --coordinator ", options.coordinator,
                                " ", job->id()));
   }
-  return 0;
+  return Finish(*console, absl::StrCat("the job is queued as ", job->id()));
 }
 
 int WatchCommand(const ClientCommandOptions& options, const std::string& job_id, Console* console) {
@@ -92,16 +102,16 @@ int StatusCommand(const ClientCommandOptions& options, const std::string& job_id
     const absl::StatusOr<v1::Job> job = client.GetJob(job_id);
     if (!job.ok()) return Fail(job.status());
     Print(console, options.json ? MessageToJson(*job) : JobDetails(*job));
-    return 0;
+    return Finish(*console);
   }
   const absl::StatusOr<std::vector<v1::Job>> jobs = client.ListJobs(kListedJobs);
   if (!jobs.ok()) return Fail(jobs.status());
-  if (!options.json) {
+  if (options.json) {
+    for (const v1::Job& job : *jobs) console->Line(MessageToJson(job));
+  } else {
     Print(console, JobTable(*jobs));
-    return 0;
   }
-  for (const v1::Job& job : *jobs) console->Line(MessageToJson(job));
-  return 0;
+  return Finish(*console);
 }
 
 int MembersCommand(const ClientCommandOptions& options, Console* console) {
@@ -109,17 +119,25 @@ int MembersCommand(const ClientCommandOptions& options, Console* console) {
   const absl::StatusOr<v1::ListMembersResponse> members = client.ListMembers();
   if (!members.ok()) return Fail(members.status());
   Print(console, options.json ? MessageToJson(*members) : MemberTable(*members));
-  return 0;
+  return Finish(*console);
 }
 
 int CancelCommand(const ClientCommandOptions& options, const std::string& job_id,
                   Console* console) {
   CoordinatorClient client({.address = options.coordinator});
-  const absl::StatusOr<v1::Job> job = client.CancelJob(job_id, "cancelled with muster cancel");
-  if (!job.ok()) return Fail(job.status());
-  console->Line(options.json ? MessageToJson(*job)
-                             : absl::StrCat(job->id(), " is ", Name(job->state())));
-  return 0;
+  const absl::StatusOr<v1::CancelJobResponse> response =
+      client.CancelJob(job_id, "cancelled with muster cancel");
+  if (!response.ok()) return Fail(response.status());
+  const v1::Job& job = response->job();
+  if (options.json) console->Line(MessageToJson(job));
+  if (response->had_ended()) {
+    return Complain(absl::FailedPreconditionError(absl::StrCat(
+                        job.id(), " has already ended (", Name(job.state()),
+                        job.reason().empty() ? "" : ": ", job.reason(), "); nothing was changed")),
+                    1);
+  }
+  if (!options.json) console->Line(absl::StrCat(job.id(), " is ", Name(job.state())));
+  return Finish(*console);
 }
 
 }  // namespace muster

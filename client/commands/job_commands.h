@@ -1,5 +1,6 @@
 // The subcommands of `muster` that talk to a running coordinator. Each returns the process's exit
-// code: 0, 1 (the coordinator cannot be reached or refuses, the job failed) or 2 (a bad job file).
+// code: 0, 1 (the coordinator cannot be reached or refuses, the job failed or had ended already,
+// the answer could not be written) or 2 (a bad job file).
 #ifndef MUSTER_CLIENT_COMMANDS_JOB_COMMANDS_H_
 #define MUSTER_CLIENT_COMMANDS_JOB_COMMANDS_H_
 

@@ -94,9 +94,7 @@ int UpCommand(const UpOptions& options, Console* console) {
   UpRun run(options, console, options.json ? &errors : console, &files);
   const absl::Status status = run.Run(job);
   run.Stop();
-  if (!job.has_value()) return status.ok() ? 0 : Complain(status, 1);
-
-  if (run.job().has_value() && !options.json) {
+  if (job.has_value() && run.job().has_value() && !options.json) {
     console->Line(absl::StrCat("\n", absl::StripSuffix(run.summary().Text(run.elapsed()), "\n")));
   }
   if (run.job().has_value() && !options.summary_file.empty()) {
@@ -105,7 +103,9 @@ int UpCommand(const UpOptions& options, Console* console) {
     if (!written.ok()) return Complain(written, 1);
   }
   if (!status.ok()) return Complain(status, absl::IsInvalidArgument(status) ? 2 : 1);
-  if (run.job()->state() == v1::JOB_STATE_SUCCEEDED) return 0;
+  if (!job.has_value() || run.job()->state() == v1::JOB_STATE_SUCCEEDED) {
+    return console->write_status().ok() ? 0 : Complain(console->write_status(), 1);
+  }
   return Complain(absl::AbortedError(absl::StrCat("the job ", Name(run.job()->state()), ": ",
                                                   run.job()->reason())),
                   1);

@@ -3,6 +3,9 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include <cerrno>
+#include <cstring>
+
 #include "absl/strings/str_cat.h"
 
 namespace muster {
@@ -40,10 +43,11 @@ void Console::Status(absl::string_view text) {
 }
 
 void Console::Write(absl::string_view text) {
-  if (failed_) return;
+  if (!write_status_.ok()) return;
   if (std::fwrite(text.data(), 1, text.size(), stream_) != text.size() ||
       std::fflush(stream_) != 0) {
-    failed_ = true;
+    write_status_ =
+        absl::UnavailableError(absl::StrCat("cannot write the output: ", std::strerror(errno)));
   }
 }
 

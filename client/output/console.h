@@ -1,14 +1,15 @@
 // Where a command's output goes: a terminal with a status line that stays at the bottom, or a plain
 // stream of lines.
 //
-// Thread-compatible. Write errors are remembered, not thrown: failed() tells whether the reader has
-// gone (for example `muster watch | head`).
+// Thread-compatible. The first write error is remembered and ends all output: the reader may have
+// gone (`muster watch | head`), or the disk may be full.
 #ifndef MUSTER_CLIENT_OUTPUT_CONSOLE_H_
 #define MUSTER_CLIENT_OUTPUT_CONSOLE_H_
 
 #include <cstdio>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/strings/string_view.h"
 
 namespace muster {
@@ -32,7 +33,8 @@ class Console {
   // is cut: a status line must not wrap.
   void Status(absl::string_view text);
 
-  bool failed() const { return failed_; }
+  // UNAVAILABLE with the system's words if some output could not be written.
+  const absl::Status& write_status() const { return write_status_; }
 
  private:
   void Write(absl::string_view text);
@@ -40,7 +42,7 @@ class Console {
   std::FILE* const stream_;
   const bool is_terminal_;
   std::string status_;
-  bool failed_ = false;
+  absl::Status write_status_;
 };
 
 // Whether a person reads the stream.

@@ -6,6 +6,9 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <cstdio>
+#include <iostream>
+
 #include "gtest/gtest.h"
 
 namespace muster {
@@ -53,6 +56,26 @@ TEST(DaemonTest, OpenStandardDescriptorsStay) {
     return NullDescriptors();
   };
   EXPECT_EQ(InChild(one_closed), 1);
+}
+
+TEST(DaemonTest, AnAnswerWithoutAReaderIsAnError) {
+  const auto closed = [] {
+    close(STDOUT_FILENO);
+    OpenStandardDescriptors();
+    std::printf("answer\n");
+    return EndOutput("test", 0);
+  };
+  EXPECT_EQ(InChild(closed), 1);
+  const auto into = [](const char* path, int exit_code) {
+    return InChild([=] {
+      if (std::freopen(path, "w", stdout) == nullptr) return -1;
+      std::cout << "answer\n";
+      return EndOutput("test", exit_code);
+    });
+  };
+  EXPECT_EQ(into("/dev/full", 0), 1);
+  EXPECT_EQ(into("/dev/null", 0), 0);
+  EXPECT_EQ(into("/dev/null", 2), 2);
 }
 
 TEST(DaemonTest, RaisesTheFileLimitToWhatIsAllowed) {

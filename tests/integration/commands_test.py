@@ -43,6 +43,29 @@ class CommandsTest(FleetTest):
     def status(self, job):
         return json.loads(self.muster("status", "--json", job)[1])
 
+    def test_an_answer_that_is_lost_is_a_failure(self):
+        self.start_fleet(1)
+        job = self.submit(self.job(steps=20))
+        self.assertEqual(self.muster("watch", job)[0], 0)
+        with open("/dev/full", "w") as full:
+            for command in (["status"], ["status", "--json"], ["status", job],
+                            ["status", job, "--json"], ["members"], ["members", "--json"],
+                            ["watch", job], ["watch", job, "--json"]):
+                code, _, error = self.muster(*command, stdout=full)
+                self.assertEqual(code, 1, command)
+                self.assertEqual(error, "muster: cannot write the output: "
+                                        "No space left on device\n", command)
+            code, _, error = self.muster("submit", self.job(steps=20), stdout=full)
+            self.assertEqual(code, 1)
+            queued = json.loads(self.muster("status", "--json")[1].splitlines()[0])["id"]
+            self.assertIn(f"the job is queued as {queued}: cannot write the output", error)
+            for program in ("muster", "muster-coordinator", "muster-worker"):
+                for flag in ("--help", "--version"):
+                    result = subprocess.run([BINARIES / program, flag], stdout=full,
+                                            stderr=subprocess.PIPE, text=True, timeout=60)
+                    self.assertEqual(result.returncode, 1, (program, flag))
+                    self.assertRegex(result.stderr, f"^{program}: cannot write the output.*\n$")
+
     def test_cancelling_looks_like_no_fault(self):
         self.start_fleet(3)
         for turn in range(5):
