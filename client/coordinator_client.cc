@@ -163,14 +163,12 @@ absl::StatusOr<std::vector<v1::Job>> CoordinatorClient::ListJobs(size_t limit) {
   return jobs;
 }
 
-absl::StatusOr<v1::Job> CoordinatorClient::CancelJob(const std::string& job_id,
-                                                     const std::string& reason) {
+absl::StatusOr<v1::CancelJobResponse> CoordinatorClient::CancelJob(const std::string& job_id,
+                                                                   const std::string& reason) {
   v1::CancelJobRequest request;
   request.set_job_id(job_id);
   request.set_reason(reason);
-  MUSTER_ASSIGN_OR_RETURN(auto response,
-                          impl_->Invoke(&v1::Coordinator::StubInterface::CancelJob, request));
-  return std::move(*response.mutable_job());
+  return impl_->Invoke(&v1::Coordinator::StubInterface::CancelJob, request);
 }
 
 absl::StatusOr<v1::ListMembersResponse> CoordinatorClient::ListMembers() {

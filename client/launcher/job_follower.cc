@@ -73,8 +73,8 @@ absl::StatusOr<std::optional<v1::Job>> JobFollower::Cancel(const std::string& re
   }
   if (job_id.empty()) return std::optional<v1::Job>();
   CoordinatorClient client({.address = address_, .timeout = timeout});
-  MUSTER_ASSIGN_OR_RETURN(v1::Job job, client.CancelJob(job_id, reason));
-  return std::optional<v1::Job>(std::move(job));
+  MUSTER_ASSIGN_OR_RETURN(v1::CancelJobResponse response, client.CancelJob(job_id, reason));
+  return std::optional<v1::Job>(std::move(*response.mutable_job()));
 }
 
 }  // namespace muster

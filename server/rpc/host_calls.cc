@@ -25,7 +25,7 @@ constexpr int kMaxPageSize = 100;
 absl::Status NoSuchJob(const JobId& id) {
   return absl::NotFoundError(absl::StrFormat(
       "there is no job \"%s\"; ended jobs are forgotten after a while, and all jobs "
-      "when the coordinator restarts; ListJobs shows those remembered",
+      "when the coordinator restarts; `muster status` shows those remembered",
       TextForPeople(id, kMaxIdBytes)));
 }
 
@@ -145,15 +145,22 @@ absl::StatusOr<v1::ListJobsResponse> CoordinatorHost::ListJobs(const v1::ListJob
   return response;
 }
 
-absl::StatusOr<v1::Job> CoordinatorHost::CancelJob(const v1::CancelJobRequest& request) {
+absl::StatusOr<v1::CancelJobResponse> CoordinatorHost::CancelJob(
+    const v1::CancelJobRequest& request) {
   absl::MutexLock lock(&mutex_);
   if (stopped_) return absl::UnavailableError("the coordinator is shutting down");
-  MUSTER_RETURN_IF_ERROR(Describe(request.job_id()).status());
+  v1::CancelJobResponse response;
+  MUSTER_ASSIGN_OR_RETURN(*response.mutable_job(), Describe(request.job_id()));
+  if (HasEnded(request.job_id())) {
+    response.set_had_ended(true);
+    return response;
+  }
   const std::string reason = request.reason().empty()
                                  ? "cancelled by a client"
                                  : TextForPeople(request.reason(), kMaxTextBytes);
   Handle(coordinator::JobCancelled{request.job_id(), reason});
-  return Describe(request.job_id());
+  MUSTER_ASSIGN_OR_RETURN(*response.mutable_job(), Describe(request.job_id()));
+  return response;
 }
 
 v1::ListMembersResponse CoordinatorHost::ListMembers() {
@@ -177,7 +184,7 @@ absl::Status CoordinatorHost::AddWatcher(const JobId& id, std::shared_ptr<JobWat
     return absl::ResourceExhaustedError(absl::StrFormat(
         "%d watchers follow jobs already, which is the limit", options_.max_watchers));
   }
-  const bool last = core_.FindJob(id)->state >= JobState::kSucceeded;
+  const bool last = HasEnded(id);
   watcher->OnJob(std::make_shared<const v1::Job>(std::move(job)), last);
   if (!last) watchers_.emplace(id, std::move(watcher));
   return absl::OkStatus();
@@ -199,7 +206,7 @@ void CoordinatorHost::NotifyWatchers(const JobId& id) {
   if (begin == end) return;
   absl::StatusOr<v1::Job> described = Describe(id);
   if (!described.ok()) return;
-  const bool last = core_.FindJob(id)->state >= JobState::kSucceeded;
+  const bool last = HasEnded(id);
   const auto job = std::make_shared<const v1::Job>(*std::move(described));
   for (auto it = begin; it != end; ++it) it->second->OnJob(job, last);
   if (last) watchers_.erase(begin, end);

@@ -80,7 +80,9 @@ grpc::ServerUnaryReactor* CoordinatorService::CancelJob(grpc::CallbackServerCont
                                                         const v1::CancelJobRequest* request,
                                                         v1::CancelJobResponse* response) {
   grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
-  FinishWithJob(host_->CancelJob(*request), response, reactor);
+  absl::StatusOr<v1::CancelJobResponse> cancelled = host_->CancelJob(*request);
+  if (cancelled.ok()) *response = *std::move(cancelled);
+  reactor->Finish(ToGrpcStatus(cancelled.status()));
   return reactor;
 }
 

@@ -66,6 +66,26 @@ class CommandsTest(FleetTest):
                     self.assertEqual(result.returncode, 1, (program, flag))
                     self.assertRegex(result.stderr, f"^{program}: cannot write the output.*\n$")
 
+    def test_cancel_says_what_it_did(self):
+        self.start_fleet(1)
+        ended = self.submit(self.job(steps=20))
+        self.assertEqual(self.muster("watch", ended)[0], 0)
+        code, out, error = self.muster("cancel", ended)
+        self.assertEqual((code, out), (1, ""))
+        self.assertIn(f"{ended} has already ended (succeeded", error)
+        code, out, error = self.muster("cancel", ended, "--json")
+        self.assertEqual((code, json.loads(out)["state"]), (1, "succeeded"))
+
+        running = self.submit(self.job(steps=100000))
+        self.assertTrue(wait_until(lambda: self.status(running)["state"] == "running"))
+        self.assertEqual(self.muster("cancel", running)[:2], (0, f"{running} is cancelled\n"))
+        self.assertEqual(self.muster("cancel", running)[0], 1)
+
+        code, _, error = self.muster("cancel", "nobody")
+        self.assertEqual(code, 1)
+        self.assertIn("muster status", error)
+        self.assertNotIn("ListJobs", error)
+
     def test_cancelling_looks_like_no_fault(self):
         self.start_fleet(3)
         for turn in range(5):

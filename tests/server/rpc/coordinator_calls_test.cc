@@ -131,6 +131,7 @@ TEST(CoordinatorCalls, UnknownJobsAreNotFound) {
   const grpc::Status status = coordinator.stub().GetJob(&get, get_request, &got);
   EXPECT_EQ(status.error_code(), grpc::StatusCode::NOT_FOUND);
   EXPECT_THAT(status.error_message(), StartsWith("there is no job \"nobody\""));
+  EXPECT_THAT(status.error_message(), HasSubstr("`muster status` shows"));
   EXPECT_EQ(coordinator.stub().CancelJob(&cancel, cancel_request, &cancelled).error_code(),
             grpc::StatusCode::NOT_FOUND);
   auto reader = coordinator.stub().WatchJob(&watch, watch_request);
@@ -145,7 +146,7 @@ TEST(CoordinatorCalls, CancelEndsAJobOnce) {
   EXPECT_EQ(cancelled.state(), v1::JOB_STATE_CANCELLED);
   EXPECT_EQ(cancelled.reason(), "cancelled by a client");
   EXPECT_TRUE(cancelled.has_ended_at());
-  const v1::Job again = coordinator.Cancel(job.id());
+  const v1::Job again = coordinator.Cancel(job.id(), /*had_ended=*/true);
   EXPECT_EQ(again.SerializeAsString(), cancelled.SerializeAsString());
 }
 
@@ -381,10 +382,6 @@ TEST(CoordinatorServer, ExportsMetrics) {
     });
   }));
   for (const std::string& line : wanted) EXPECT_THAT(text, HasSubstr(line));
-}
-
-}  // namespace
-}  // namespace muster
 
   // An epoch never falls, not even when there is no view any more.
   const std::string epoch = absl::StrCat("muster_coordinator_epoch ", worker.status().active_epoch);
@@ -395,3 +392,7 @@ TEST(CoordinatorServer, ExportsMetrics) {
     return text.find("muster_coordinator_jobs{state=\"cancelled\"} 1") != std::string::npos;
   }));
   EXPECT_THAT(text, HasSubstr(epoch));
+}
+
+}  // namespace
+}  // namespace muster

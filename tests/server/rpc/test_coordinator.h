@@ -78,13 +78,15 @@ class TestCoordinator {
     return response.job();
   }
 
-  v1::Job Cancel(const std::string& id) {
+  // `had_ended`: whether it had ended before.
+  v1::Job Cancel(const std::string& id, bool had_ended = false) {
     grpc::ClientContext context;
     v1::CancelJobRequest request;
     request.set_job_id(id);
     v1::CancelJobResponse response;
     const grpc::Status got = stub_->CancelJob(&context, request, &response);
     EXPECT_TRUE(got.ok()) << got.error_message();
+    EXPECT_EQ(response.had_ended(), had_ended);
     return response.job();
   }
 
