@@ -97,10 +97,10 @@ int UpCommand(const UpOptions& options, Console* console) {
   if (job.has_value() && run.job().has_value() && !options.json) {
     console->Line(absl::StrCat("\n", absl::StripSuffix(run.summary().Text(run.elapsed()), "\n")));
   }
-  if (run.job().has_value() && !options.summary_file.empty()) {
+  if (job.has_value() && !options.summary_file.empty()) {
     const absl::Status written = ReplaceFileAtomically(files, options.summary_file,
                                                        absl::StrCat(run.summary().Json(), "\n"));
-    if (!written.ok()) return Complain(written, 1);
+    if (!written.ok()) return Complain(Annotate(written, "--summary-json"), 1);
   }
   if (!status.ok()) return Complain(status, absl::IsInvalidArgument(status) ? 2 : 1);
   if (!job.has_value() || run.job()->state() == v1::JOB_STATE_SUCCEEDED) {

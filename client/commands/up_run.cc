@@ -83,6 +83,12 @@ UpRun::~UpRun() {
 void UpRun::Say(const std::string& text) { log_->Line(Prefixed("muster", text)); }
 
 absl::Status UpRun::Run(const std::optional<v1::JobDescription>& job) {
+  if (job.has_value()) {
+    // All there is to sum up until the job is queued.
+    v1::Job asked_for;
+    *asked_for.mutable_description() = *job;
+    summary_.Update(asked_for);
+  }
   MUSTER_RETURN_IF_ERROR(StartFleet());
   if (job.has_value()) return FollowJob(*job);
   Say("no job; submit one with the address above, or end with Ctrl-C");

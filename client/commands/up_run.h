@@ -33,6 +33,7 @@ class UpRun {
 
   // The last state seen, if the job was taken.
   const std::optional<v1::Job>& job() const { return job_; }
+  // Of the job that Run was given, also if it was not taken.
   const RunSummary& summary() const { return summary_; }
   absl::Duration elapsed() const { return elapsed_; }
 

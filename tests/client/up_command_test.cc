@@ -134,6 +134,34 @@ TEST_F(UpCommandTest, AnInterruptEndsAll) {
   ExpectNothingIsLeft();
 }
 
+// A script finds its file whatever happened, and never that of an earlier run.
+TEST_F(UpCommandTest, AnInterruptBeforeTheJobIsQueuedLeavesASummary) {
+  SetJob("never-queued");
+  WriteTestFile(options_.summary_file, "of an earlier run");
+  std::thread signals = SignalLater({SIGINT});
+  EXPECT_EQ(Run(), 1);
+  signals.join();
+  EXPECT_THAT(output_, Not(HasSubstr("never-queued (")));
+  const json summary = json::parse(Read(options_.summary_file));
+  EXPECT_EQ(summary["job"], "never-queued");
+  EXPECT_EQ(summary["steps"], 0);
+  EXPECT_EQ(summary["view_changes"], json::array());
+  EXPECT_EQ(summary.at("final_loss"), nullptr);
+  ExpectNothingIsLeft();
+}
+
+TEST_F(UpCommandTest, ALostOutputIsAFailureButEndsNothing) {
+  SetJob("succeed");
+  std::FILE* full = std::fopen("/dev/full", "w");
+  ASSERT_NE(full, nullptr);
+  {
+    Console console(full, false);
+    EXPECT_EQ(UpCommand(options_, &console), 1);
+  }
+  std::fclose(full);
+  EXPECT_EQ(json::parse(Read(options_.summary_file))["steps"], 5);
+}
+
 TEST_F(UpCommandTest, WithoutAJobItWaitsForTheInterrupt) {
   options_.job_file.clear();
   options_.summary_file.clear();

@@ -1,5 +1,6 @@
 // Stands in for muster-coordinator in tests of `muster up`. What a job does is told by its name:
-// "succeed" and "fail" end after a few states, "hang" runs until it is cancelled.
+// "succeed" and "fail" end after a few states, "hang" runs until it is cancelled, and
+// "never-queued" gets no answer.
 #include <signal.h>
 
 #include <CLI/CLI.hpp>
@@ -8,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "base/file.h"
 #include "muster/v1/coordinator.grpc.pb.h"
 #include "proto/rpc/server.h"
@@ -17,8 +19,12 @@ namespace {
 
 class FakeCoordinator final : public v1::Coordinator::Service {
  public:
-  grpc::Status SubmitJob(grpc::ServerContext*, const v1::SubmitJobRequest* request,
+  grpc::Status SubmitJob(grpc::ServerContext* context, const v1::SubmitJobRequest* request,
                          v1::SubmitJobResponse* response) override {
+    if (request->description().name() == "never-queued") {
+      while (!context->IsCancelled()) absl::SleepFor(absl::Milliseconds(10));
+      return grpc::Status::CANCELLED;
+    }
     job_.set_id("job-1");
     *job_.mutable_description() = request->description();
     job_.set_total_steps(request->description().training().steps());
