@@ -34,6 +34,8 @@ sigset_t Signals() {
 
 }  // namespace
 
+std::string NotEmpty(const std::string& value) { return value.empty() ? "must not be empty" : ""; }
+
 void OpenStandardDescriptors() {
   for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(descriptor, F_GETFD) >= 0) continue;

@@ -17,10 +17,12 @@
 #include "base/daemon.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "base/status_macros.h"
 #include "base/version.h"
 #include "client/commands/job_commands.h"
 #include "client/commands/up.h"
 #include "client/output/console.h"
+#include "proto/rpc/address.h"
 #include "proto/rpc/grpc_log.h"
 
 namespace muster {
@@ -45,12 +47,10 @@ std::string DefaultRunDirectory() {
 
 void AddClientOptions(CLI::App* command, ClientCommandOptions* options) {
   command->add_option("--coordinator", options->coordinator, "The coordinator's host:port")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(NotEmpty);
   command->add_flag("--json", options->json, "JSON for scripts, one object a line");
 }
-
-// A variable of a script that is not set must not be taken for an option that is not given.
-std::string NotEmpty(const std::string& value) { return value.empty() ? "must not be empty" : ""; }
 
 CLI::App* AddUp(CLI::App* app, UpOptions* options) {
   CLI::App* up = app->add_subcommand(
@@ -121,15 +121,17 @@ int Main(int argc, char** argv) {
   bool wait = false;
   CLI::App* up = AddUp(&app, &up_options);
   CLI::App* submit = app.add_subcommand("submit", "Queue a job");
-  submit->add_option("file", file, "Job file (.yaml, .json, .textproto)")->required();
+  submit->add_option("file", file, "Job file (.yaml, .json, .textproto)")
+      ->required()
+      ->check(NotEmpty);
   submit->add_flag("--wait", wait, "Follow the job to its end; exit 1 if it fails");
   CLI::App* watch = app.add_subcommand("watch", "Follow a job to its end; exit 1 if it fails");
-  watch->add_option("job", job_id, "The job's id")->required();
+  watch->add_option("job", job_id, "The job's id")->required()->check(NotEmpty);
   CLI::App* status = app.add_subcommand("status", "Show a job, or all jobs");
-  status->add_option("job", job_id, "The job's id");
+  status->add_option("job", job_id, "The job's id")->check(NotEmpty);
   CLI::App* members = app.add_subcommand("members", "Show the workers of the fleet");
   CLI::App* cancel = app.add_subcommand("cancel", "End a job");
-  cancel->add_option("job", job_id, "The job's id")->required();
+  cancel->add_option("job", job_id, "The job's id")->required()->check(NotEmpty);
   for (CLI::App* command : {submit, watch, status, members, cancel}) {
     AddClientOptions(command, &client_options);
   }
@@ -154,6 +156,9 @@ int Main(int argc, char** argv) {
   // gRPC's threads may log until the process ends; what matters is in the status of a failed call.
   RouteGrpcLogTo(*MakeSilentLogger().release());
   if (up->parsed()) return RunUp(up_options);
+  if (const auto address = ParseAddressToDial(client_options.coordinator); !address.ok()) {
+    return Complain(Annotate(address.status(), "--coordinator"), 2);
+  }
   Console console(stdout, IsTerminal(stdout) && !client_options.json);
   if (submit->parsed()) return SubmitCommand(client_options, file, wait, &console);
   if (watch->parsed()) return WatchCommand(client_options, job_id, &console);

@@ -15,6 +15,7 @@
 #include "base/metrics_endpoint.h"
 #include "base/status_macros.h"
 #include "base/version.h"
+#include "proto/convert/control.h"
 #include "proto/rpc/address.h"
 #include "proto/rpc/grpc_log.h"
 #include "server/rpc/coordinator_server.h"
@@ -49,9 +50,11 @@ void Declare(CLI::App& app, Flags& flags) {
                  "host:port to serve on; an IPv6 address in brackets; port 0 takes a free one")
       ->default_val(flags.listen);
   app.add_option("--metrics-listen", flags.metrics_listen,
-                 "host:port for Prometheus metrics (port 0: any); none by default");
+                 "host:port for Prometheus metrics (port 0: any); none by default")
+      ->check(NotEmpty);
   app.add_option("--fleet-id", flags.fleet_id, "Workers of another fleet are refused")
-      ->default_val(flags.fleet_id);
+      ->default_val(flags.fleet_id)
+      ->check(NotEmpty);
   app.add_option("--heartbeat-ms", flags.heartbeat_ms, "How often workers give a sign of life")
       ->default_val(flags.heartbeat_ms)
       ->check(CLI::Range(int64_t{10}, kHourMs));
@@ -70,7 +73,8 @@ void Declare(CLI::App& app, Flags& flags) {
   app.add_option("--log-level", flags.log_level, "debug, info, warning, error or off")
       ->default_val(flags.log_level);
   app.add_option("--ready-file", flags.ready_file,
-                 "Write the bound addresses here, as JSON, once the coordinator serves");
+                 "Write the bound addresses here, as JSON, once the coordinator serves")
+      ->check(NotEmpty);
   app.set_version_flag("--version", kSoftwareVersion);
 }
 
@@ -81,9 +85,7 @@ absl::Status Check(const Flags& flags) {
     MUSTER_RETURN_IF_ERROR(
         Annotate(ParseHostPort(flags.metrics_listen).status(), "--metrics-listen"));
   }
-  if (flags.fleet_id.empty() || flags.fleet_id.size() > 128) {
-    return absl::InvalidArgumentError("--fleet-id: must be 1 to 128 bytes");
-  }
+  MUSTER_RETURN_IF_ERROR(CheckText("--fleet-id", flags.fleet_id, kMaxIdBytes));
   if (flags.lease_ms < 2 * flags.heartbeat_ms) {
     return absl::InvalidArgumentError(
         absl::StrCat("--lease-ms: must be at least twice --heartbeat-ms (", flags.heartbeat_ms,

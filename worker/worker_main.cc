@@ -61,7 +61,8 @@ int Main(int argc, char** argv) {
   app.add_option("--coordinator", options.coordinator_address, "Coordinator's host:port")
       ->default_val("127.0.0.1:7070");
   app.add_option("--name", options.name, "Name of this worker, unique in the fleet")
-      ->default_str("<host>-<pid>");
+      ->default_str("<host>-<pid>")
+      ->check(NotEmpty);
   app.add_option("--listen-data", listen_data,
                  "Address or interface, and port, of the data plane (port 0: any)")
       ->default_val(listen_data);
@@ -70,15 +71,20 @@ int Main(int argc, char** argv) {
       ->default_val(options.rpc_listen);
   app.add_option("--advertise", options.advertise,
                  "Address, interface or host name that other workers dial, when it is not the one "
-                 "bound");
-  app.add_option("--device", options.device, "Compute device")->default_val(options.device);
+                 "bound")
+      ->check(NotEmpty);
+  app.add_option("--device", options.device, "Compute device")
+      ->default_val(options.device)
+      ->check(NotEmpty);
   app.add_option("--threads", options.threads, "Compute threads")
       ->default_val(options.threads)
       ->check(CLI::Range(1, 1024));
   app.add_option("--metrics-listen", options.metrics_listen,
-                 "host:port for Prometheus metrics (port 0: any); none by default");
+                 "host:port for Prometheus metrics (port 0: any); none by default")
+      ->check(NotEmpty);
   app.add_option("--run-directory", options.run_directory,
-                 "Where rank 0 writes TensorBoard and JSON-lines metrics; none by default");
+                 "Where rank 0 writes TensorBoard and JSON-lines metrics; none by default")
+      ->check(NotEmpty);
   app.add_option("--connect-timeout-ms", connect_timeout_ms,
                  "Give up if the coordinator can't be reached for this long at start")
       ->default_val(connect_timeout_ms)
@@ -95,7 +101,8 @@ int Main(int argc, char** argv) {
   app.add_option("--log-level", log_level, "debug, info, warning, error or off")
       ->default_val(log_level);
   app.add_option("--ready-file", ready_file,
-                 "Write the bound addresses here, as JSON, once the worker listens");
+                 "Write the bound addresses here, as JSON, once the worker listens")
+      ->check(NotEmpty);
   app.set_version_flag("--version", kSoftwareVersion);
   try {
     app.parse(argc, argv);
@@ -109,6 +116,12 @@ int Main(int argc, char** argv) {
   options.mesh_timeout = absl::Milliseconds(mesh_timeout_ms);
   options.final_checkpoint_timeout = absl::Milliseconds(final_checkpoint_timeout_ms);
   if (absl::Status status = CheckName("--name", options.name); !status.ok()) return Usage(status);
+  if (const auto address = ParseAddressToDial(options.coordinator_address); !address.ok()) {
+    return Usage(Annotate(address.status(), "--coordinator"));
+  }
+  if (const auto address = ParseHostPort(options.rpc_listen); !address.ok()) {
+    return Usage(Annotate(address.status(), "--listen-rpc"));
+  }
   const absl::StatusOr<HostPort> data = ParseHostPort(listen_data);
   if (!data.ok()) return Usage(Annotate(data.status(), "--listen-data"));
   options.data_bind = data->host;

@@ -44,6 +44,9 @@ absl::Status CheckUsage(const UpOptions& options, FileSystem& files) {
         absl::StrCat(options.steps > 0 ? "--steps" : "--summary-json",
                      " is about the job to run: name one with --job"));
   }
+  if (!options.job_file.empty()) {
+    MUSTER_RETURN_IF_ERROR(Annotate(JobFileFormatOf(options.job_file).status(), "--job"));
+  }
   MUSTER_RETURN_IF_ERROR(CheckCanBeWritten(files, options.summary_file, "--summary-json"));
   return CheckCanBeWritten(files, options.pid_file, "--pid-file");
 }
@@ -83,11 +86,15 @@ int UpCommand(const UpOptions& options, Console* console) {
     absl::StatusOr<v1::JobDescription> read = ReadJobFile(
         options.job_file, [&](v1::JobDescription* read) { DefaultCheckpoints(options, read); });
     if (read.ok()) read = AdaptJob(*std::move(read), options);
+    // What is wrong in a file begins with its name, line and column.
+    if (!read.ok() && !absl::IsInvalidArgument(read.status())) {
+      return Complain(Annotate(read.status(), "--job"), 2);
+    }
     if (!read.ok()) return Complain(read.status(), 2);
     job = *std::move(read);
   }
   if (absl::Status status = files.CreateDirectories(options.run_directory); !status.ok()) {
-    return Complain(status, 1);
+    return Complain(Annotate(status, "--run-directory"), 1);
   }
 
   Console errors(stderr, false);

@@ -75,6 +75,12 @@ absl::StatusOr<HostPort> ParseHostPort(absl::string_view address) {
   return result;
 }
 
+absl::StatusOr<HostPort> ParseAddressToDial(absl::string_view address) {
+  absl::StatusOr<HostPort> parsed = ParseHostPort(address);
+  if (parsed.ok() && parsed->port == 0) return BadAddress(address, "has port 0, where nobody is");
+  return parsed;
+}
+
 std::string ToString(const HostPort& address) {
   if (address.host.find(':') != std::string::npos) {
     return absl::StrCat("[", address.host, "]:", address.port);

@@ -19,6 +19,9 @@ struct HostPort {
 // INVALID_ARGUMENT says what is wrong with `address` and shows the form.
 absl::StatusOr<HostPort> ParseHostPort(absl::string_view address);
 
+// The same for one to connect to, whose port must not be 0.
+absl::StatusOr<HostPort> ParseAddressToDial(absl::string_view address);
+
 // With brackets where the host needs them.
 std::string ToString(const HostPort& address);
 

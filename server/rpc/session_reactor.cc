@@ -6,23 +6,10 @@
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "proto/convert/control.h"
-#include "proto/convert/field.h"
 #include "proto/rpc/address.h"
 #include "proto/rpc/status.h"
 
 namespace muster {
-namespace {
-
-// Others dial both addresses, and an unusable one would break each view that its worker is in.
-absl::Status CheckAddress(absl::string_view field, const std::string& address) {
-  const absl::StatusOr<HostPort> parsed = ParseHostPort(address);
-  if (!parsed.ok()) return Annotate(parsed.status(), field);
-  if (parsed->port > 0) return absl::OkStatus();
-  return FieldError(field, "an address with the port that was bound", address);
-}
-
-}  // namespace
-
 SessionReactor* SessionReactor::Create(std::shared_ptr<CoordinatorHost> host,
                                        grpc::CallbackServerContext* context,
                                        const SessionLimits& limits, std::function<void()> ended) {
@@ -70,8 +57,11 @@ absl::Status SessionReactor::TakeRequest() {
   MUSTER_ASSIGN_OR_RETURN(WorkerMessage message, FromProto(incoming_));
   if (Hello* hello = std::get_if<Hello>(&message)) {
     if (worker_) return absl::InvalidArgumentError("hello: came twice in one session");
-    MUSTER_RETURN_IF_ERROR(CheckAddress("hello.self.data_address", hello->self.data_address));
-    MUSTER_RETURN_IF_ERROR(CheckAddress("hello.self.rpc_address", hello->self.rpc_address));
+    // Others dial both, and an unusable one would break each view that its worker is in.
+    MUSTER_RETURN_IF_ERROR(
+        Annotate(ParseAddressToDial(hello->self.data_address).status(), "hello.self.data_address"));
+    MUSTER_RETURN_IF_ERROR(
+        Annotate(ParseAddressToDial(hello->self.rpc_address).status(), "hello.self.rpc_address"));
     worker_ = hello->self.incarnation;
     {
       absl::MutexLock lock(&mutex_);

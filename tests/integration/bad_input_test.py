@@ -51,10 +51,47 @@ class BadInputTest(FleetTest):
                     "--metrics-listen", "localhost:0")
         self.expect(2, ["listen"], "muster-coordinator", "--listen", "nonsense")
         self.expect(2, ["threads"], "muster-worker", "--threads", "0")
-        self.expect(2, ["quantum", "cpu"], "muster-worker", "--device", "quantum")
+        self.expect(2, ["--device", "quantum", "cpu"], "muster-worker", "--device", "quantum")
         for flag in ("--mesh-timeout-ms", "--final-checkpoint-timeout-ms", "--connect-timeout-ms"):
             for value in ("0", "-1", "3600001", "soon", "1.5"):
                 self.expect(2, [flag], "muster-worker", f"{flag}={value}")
+
+    def test_each_wrong_value_is_told_with_its_flag(self):
+        number = ["", "-1", "99999999999999999999", "soon", "1.5"]
+        address = ["", "-1", "nowhere", "here:port", "127.0.0.1:65536"]
+        word = ["", "-1", "nonsense"]
+        up = ("up", "--run-directory", self.directory / "run")
+        for program, wrong in (
+                (("muster", *up), {
+                    "--workers": number, "--threads": number, "--steps": number,
+                    "--heartbeat-ms": number, "--lease-ms": number, "--listen": address,
+                    "--log-level": word, "--job": ["", "-1", "no-ending", "nowhere.json"],
+                    "--summary-json": [""], "--pid-file": ["", "/no/such/directory/file"]}),
+                (("muster", "members"), {"--coordinator": [*address, "127.0.0.1:0"]}),
+                (("muster-coordinator",), {
+                    "--heartbeat-ms": number, "--lease-ms": number, "--max-workers": number,
+                    "--orphan-timeout-ms": number, "--listen": address, "--log-level": word,
+                    "--metrics-listen": [*address, "localhost:0"], "--log-format": word,
+                    "--fleet-id": [""], "--ready-file": [""]}),
+                (("muster-worker",), {
+                    "--threads": number, "--connect-timeout-ms": number, "--listen-data": address,
+                    "--mesh-timeout-ms": number, "--final-checkpoint-timeout-ms": number,
+                    "--listen-rpc": address, "--metrics-listen": [*address, "localhost:0"],
+                    "--coordinator": [*address, "127.0.0.1:0"], "--name": ["", "-", "a b"],
+                    "--advertise": ["", "x" * 70], "--device": word, "--log-format": word,
+                    "--log-level": word, "--run-directory": [""], "--ready-file": [""]})):
+            for flag, values in wrong.items():
+                for value in values:
+                    with self.subTest(program=program[0], flag=flag, value=value):
+                        self.expect(2, [flag, value], *program, flag, value)
+        self.expect(2, ["--fleet-id", "at most 128 bytes, got 129"], "muster-coordinator",
+                    "--fleet-id", "x" * 129)
+        self.expect(2, ["--fleet-id", "without control characters"], "muster-coordinator",
+                    "--fleet-id", "a\tb")
+        for command in ("submit", "watch", "status", "cancel"):
+            self.expect(2, ["must not be empty"], "muster", command, "")
+        self.expect(1, ["--run-directory", "/dev/null/run"], "muster", "up", "--run-directory",
+                    "/dev/null/run")
 
     def test_wrong_names_to_advertise(self):
         nobody = "x" * 70  # too long for a name: known without asking anybody
@@ -119,11 +156,11 @@ class BadInputTest(FleetTest):
             taken.bind(("127.0.0.1", 0))
             taken.listen()
             address = f"127.0.0.1:{taken.getsockname()[1]}"
-            self.expect(1, [address], "muster-coordinator", "--listen", address)
-            self.expect(1, [address], "muster-coordinator", "--listen", "127.0.0.1:0",
-                        "--metrics-listen", address)
+            self.expect(1, ["--listen", address], "muster-coordinator", "--listen", address)
+            self.expect(1, ["--metrics-listen", address], "muster-coordinator",
+                        "--listen", "127.0.0.1:0", "--metrics-listen", address)
             for flag in ("--listen-rpc", "--listen-data", "--metrics-listen"):
-                self.expect(1, [address.split(":")[1]], "muster-worker", flag, address)
+                self.expect(1, [flag, address.split(":")[1]], "muster-worker", flag, address)
 
     def test_coordinator_not_reachable(self):
         address = f"127.0.0.1:{free_port()}"

@@ -31,7 +31,7 @@ absl::StatusOr<std::unique_ptr<Device>> CreateDevice(absl::string_view name,
   for (const Backend& backend : kBackends) {
     if (name == backend.name) return backend.create(options);
   }
-  return absl::NotFoundError(absl::StrFormat("device: this build has no \"%s\"; it has: %s", name,
+  return absl::NotFoundError(absl::StrFormat("this build has no device \"%s\"; it has: %s", name,
                                              absl::StrJoin(DeviceNames(), ", ")));
 }
 

@@ -54,19 +54,34 @@ class Daemon::Impl : private SessionObserver {
     return nullptr;
   }
 
-  absl::Status Start() {
-    MUSTER_ASSIGN_OR_RETURN(device_,
-                            CreateDevice(options_.device, {.cpu = {.threads = options_.threads}}));
+  // What other processes see of this one, and the device.
+  absl::Status StartServing() {
+    auto device = CreateDevice(options_.device, {.cpu = {.threads = options_.threads}});
+    if (!device.ok()) return Annotate(device.status(), "--device");
+    device_ = *std::move(device);
     if (!options_.metrics_listen.empty()) {
-      MUSTER_ASSIGN_OR_RETURN(metrics_, MetricsEndpoint::Start(options_.metrics_listen));
+      auto metrics = MetricsEndpoint::Start(options_.metrics_listen);
+      if (!metrics.ok()) return Annotate(metrics.status(), "--metrics-listen");
+      metrics_ = *std::move(metrics);
       gauges_ = std::make_unique<WorkerGauges>(*metrics_);
     }
-    MUSTER_ASSIGN_OR_RETURN(listener_, TcpListener::Create({.bind = options_.data_bind,
-                                                            .port = options_.data_port,
-                                                            .advertise = options_.advertise}));
+    auto listener = TcpListener::Create(
+        {.bind = options_.data_bind, .port = options_.data_port, .advertise = options_.advertise});
+    if (!listener.ok()) {
+      return Annotate(listener.status(),
+                      options_.advertise.empty() ? "--listen-data" : "--listen-data, --advertise");
+    }
+    listener_ = *std::move(listener);
     WorkerServerOptions server_options;
     server_options.listen_address = options_.rpc_listen;
-    MUSTER_ASSIGN_OR_RETURN(server_, WorkerServer::Start(std::move(server_options), source_));
+    auto server = WorkerServer::Start(std::move(server_options), source_);
+    if (!server.ok()) return Annotate(server.status(), "--listen-rpc");
+    server_ = *std::move(server);
+    return absl::OkStatus();
+  }
+
+  absl::Status Start() {
+    MUSTER_RETURN_IF_ERROR(StartServing());
     WorkerOptions core;
     core.self = {.name = options_.name,
                  .incarnation = DrawIncarnation(),

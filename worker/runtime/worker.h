@@ -41,7 +41,8 @@ struct DaemonOptions {
 
 class Daemon {
  public:
-  // Binds ports and starts to join the fleet. Errors name what is wrong.
+  // Binds ports and starts to join the fleet. Errors begin with the flag of muster-worker that is
+  // wrong.
   static absl::StatusOr<std::unique_ptr<Daemon>> Start(const DaemonOptions& options,
                                                        FileSystem& files, Logger& logger);
   // Stops at once.

@@ -37,6 +37,14 @@ TEST(ParseHostPort, SaysWhatIsWrong) {
   EXPECT_THAT(why(std::string(1'000, 'x')), HasSubstr("longer than 300 bytes"));
 }
 
+TEST(ParseAddressToDial, WantsAPort) {
+  EXPECT_EQ(ParseAddressToDial("h:1").value(), (HostPort{"h", 1}));
+  EXPECT_EQ(std::string(ParseAddressToDial("h:0").status().message()),
+            "address \"h:0\": has port 0, where nobody is; expected host:port, for example "
+            "127.0.0.1:7070 or [::1]:7070");
+  EXPECT_TRUE(absl::IsInvalidArgument(ParseAddressToDial("h").status()));
+}
+
 TEST(ProbeListen, FindsFreeAndMissingAddresses) {
   EXPECT_TRUE(ProbeListen({.host = "127.0.0.1", .port = 0}).ok());
   // Of the range for documentation (RFC 5737): no machine has it.

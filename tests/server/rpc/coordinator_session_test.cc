@@ -165,7 +165,7 @@ TEST(CoordinatorSession, AWorkerThatNobodyCouldReachIsRefused) {
                    {":5000", "has no host"},
                    {"::1:5000", "more than one colon"},
                    {"127.0.0.1:65536", "not a number from 0 to 65535"},
-                   {"127.0.0.1:0", "must be an address with the port that was bound"},
+                   {"127.0.0.1:0", "has port 0, where nobody is"},
                    {"127.0.0.1:\x1b[31m", "must be text without control characters"},
                    {"two words:5000", "unexpected characters"},
                    {std::string(301, 'h') + ":5000", "must be at most 300 bytes"}};
