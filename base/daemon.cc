@@ -11,7 +11,6 @@
 #include <cerrno>
 #include <cstdio>
 #include <cstring>
-#include <iostream>
 #include <string>
 #include <utility>
 
@@ -47,10 +46,10 @@ void OpenStandardDescriptors() {
 
 int EndOutput(absl::string_view program, int exit_code) {
   errno = 0;
-  std::cout.flush();
+  // C++'s stream keeps nothing back: it writes through C's.
   const bool flushed = std::fflush(stdout) == 0;
   const int error = errno;  // 0 if an earlier write has failed
-  if (flushed && std::cout.good() && std::ferror(stdout) == 0) return exit_code;
+  if (flushed && std::ferror(stdout) == 0) return exit_code;
   std::fprintf(stderr, "%s: cannot write the output%s%s\n", std::string(program).c_str(),
                error == 0 ? "" : ": ", error == 0 ? "" : std::strerror(error));
   return 1;

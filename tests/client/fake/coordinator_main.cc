@@ -9,10 +9,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
-#include "absl/time/clock.h"
 #include "base/file.h"
 #include "muster/v1/coordinator.grpc.pb.h"
 #include "proto/rpc/server.h"
+#include "tests/wait_until.h"
 
 namespace muster {
 namespace {
@@ -22,8 +22,8 @@ class FakeCoordinator final : public v1::Coordinator::Service {
   grpc::Status SubmitJob(grpc::ServerContext* context, const v1::SubmitJobRequest* request,
                          v1::SubmitJobResponse* response) override {
     if (request->description().name() == "never-queued") {
-      while (!context->IsCancelled()) absl::SleepFor(absl::Milliseconds(10));
-      return grpc::Status::CANCELLED;
+      const bool cancelled = WaitUntil([context] { return context->IsCancelled(); });
+      return cancelled ? grpc::Status::CANCELLED : grpc::Status::OK;
     }
     job_.set_id("job-1");
     *job_.mutable_description() = request->description();
