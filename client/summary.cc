@@ -37,10 +37,12 @@ std::string RunSummary::Json() const {
   };
   nlohmann::ordered_json changes = nlohmann::ordered_json::array();
   for (const auto& [epoch, change] : changes_) {
-    changes.push_back({{"epoch", epoch},
-                       {"cause", Name(change.cause())},
-                       {"worker", absl::StrJoin(change.workers(), ",")},
-                       {"duration_ms", Number(change.duration_ms())}});
+    changes.push_back(
+        {{"epoch", epoch},
+         {"cause", Name(change.cause())},
+         {"worker", absl::StrJoin(change.workers(), ",")},
+         {"duration_ms", change.has_duration_ms() ? Number(change.duration_ms())
+                                                  : nlohmann::ordered_json(nullptr)}});
   }
   nlohmann::ordered_json summary = {
       {"job", job_.description().name()},

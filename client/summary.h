@@ -20,8 +20,9 @@ class RunSummary {
   // {"job", "steps", "final_loss", "test_accuracy", "view_changes": [{"epoch", "cause": "death" |
   // "join" | "leave" | "drain" | "switch" | "restart", "worker", "duration_ms"}], "step_ms_p50",
   // "step_ms_p99", "comm_wait_share", "checkpoint", "parameters_sha256"}. The first view is no
-  // change. "worker": several are separated by commas. What is not known (the job failed, there is
-  // no test set, no checkpoint was asked for) is null; so is a number that is not finite.
+  // change. "worker": several are separated by commas. What is not known (the job failed, no step
+  // followed a change, there is no test set, no checkpoint was asked for) is null; so is a number
+  // that is not finite.
   std::string Json() const;
 
   // Several lines.

@@ -205,7 +205,7 @@ class Chaos {
       if (absl::IsInternal(job.status())) return job.status();
       if (job.ok()) {
         for (const v1::ViewChange& change : job->view_changes()) {
-          if (change.epoch() <= epoch || change.duration_ms() <= 0) continue;
+          if (change.epoch() <= epoch || !change.has_duration_ms()) continue;
           const absl::Time noticed = absl::FromUnixSeconds(change.started_at().seconds()) +
                                      absl::Nanoseconds(change.started_at().nanos());
           fault->reported_ms = change.duration_ms();

@@ -165,7 +165,7 @@ std::string ViewChangeText(const v1::ViewChange& change) {
   if (change.workers_size() > 0) who = absl::StrCat(" of ", absl::StrJoin(change.workers(), ", "));
   std::string text = absl::StrCat("epoch ", change.epoch(), ": ", Name(change.cause()), who, "; ",
                                   Count(change.world_size(), "worker"));
-  if (change.duration_ms() > 0) {
+  if (change.has_duration_ms()) {
     absl::StrAppendFormat(&text, ", first step after %.0f ms", change.duration_ms());
   }
   return text;

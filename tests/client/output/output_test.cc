@@ -144,6 +144,9 @@ TEST(RunSummaryTest, HasTheKeysScriptsRelyOn) {
   // The list of view changes is limited: the oldest has gone, one has come.
   job.clear_view_changes();
   *job.add_view_changes() = Change(5, v1::VIEW_CHANGE_CAUSE_JOIN, "worker-3", 120);
+  v1::ViewChange* last = job.add_view_changes();
+  *last = Change(6, v1::VIEW_CHANGE_CAUSE_DEATH, "worker-1", 0);
+  last->clear_duration_ms();
   // Cut off, it would have shown what there is to go on from.
   job.set_newest_checkpoint("runs/x/checkpoints/step-500");
   summary.Update(job);
@@ -166,7 +169,8 @@ TEST(RunSummaryTest, HasTheKeysScriptsRelyOn) {
     "job": "mlp", "steps": 1000, "final_loss": 0.25, "test_accuracy": 0.89,
     "view_changes": [
       {"epoch": 3, "cause": "death", "worker": "worker-3", "duration_ms": 84.2},
-      {"epoch": 5, "cause": "join", "worker": "worker-3", "duration_ms": 120.0}],
+      {"epoch": 5, "cause": "join", "worker": "worker-3", "duration_ms": 120.0},
+      {"epoch": 6, "cause": "death", "worker": "worker-1", "duration_ms": null}],
     "step_ms_p50": 7.5, "step_ms_p99": 11.0, "comm_wait_share": 0.125,
     "checkpoint": "runs/x/checkpoints/step-1000", "parameters_sha256": "abcd"})"));
   const std::string text = summary.Text(absl::Seconds(12.34));

@@ -38,7 +38,7 @@ TEST(JobTable, PublicJobShowsDurationOnceTheFirstStepIsKnown) {
   info.plan.total_steps = 9;
   info.state = JobState::kRunning;
   v1::Job job = ToPublicJob(info, entry);
-  EXPECT_EQ(job.view_changes(0).duration_ms(), 0);
+  EXPECT_FALSE(job.view_changes(0).has_duration_ms());
   EXPECT_EQ(job.view_changes(0).cause(), v1::VIEW_CHANGE_CAUSE_DEATH);
   EXPECT_EQ(job.view_changes(0).world_size(), 3);
   EXPECT_EQ(job.view_changes(0).started_at().seconds(), 1);
