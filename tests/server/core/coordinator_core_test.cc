@@ -250,7 +250,7 @@ TEST(CoordinatorCoreTest, AnUnknownJobIsEndedOnTheWorker) {
   FleetScript fleet;
   fleet.status(1).job = "gone";
   fleet.status(1).phase = WorkerPhase::kRunning;
-  EXPECT_THAT(fleet.Join(1), ElementsAre("#1 <- welcome", "#1 <- end-job gone failed"));
+  EXPECT_THAT(fleet.Join(1), ElementsAre("#1 <- welcome", "#1 <- end-job gone failed unknown"));
 }
 
 }  // namespace

@@ -106,7 +106,7 @@ TEST_F(JobRunnerTest, AViewOfTheEpochLastQuiescedForConnectsAfterTheJobIsDropped
   const auto spec = std::make_shared<const JobSpec>(SmallJob(files_, directory_.path()));
   runner_.SetIdentity(Incarnation{1}, "fleet");
   runner_.Quiesce({4, "first", spec});
-  runner_.Drop([] {});
+  runner_.Drop(absl::OkStatus(), [] {});
   runner_.Quiesce({4, "second", spec});
   runner_.StartFresh({.job = "second", .epoch = 4, .tag = {1, 0, 4}, .fresh = {}, .spec = spec});
   View view;
