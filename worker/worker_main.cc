@@ -4,6 +4,7 @@
 #include <CLI/CLI.hpp>
 #include <atomic>
 #include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "absl/strings/ascii.h"
@@ -38,6 +39,17 @@ std::string DefaultName(absl::string_view host) {
   }
   if (name.empty() || !absl::ascii_isalnum(static_cast<unsigned char>(name[0]))) name = "worker";
   return name + suffix;
+}
+
+// libgomp's threads spin for milliseconds before they sleep, and where cores are shared they take
+// them from the very thread they wait for: steps become ten times longer. The library reads its
+// environment before main() begins, so the program starts anew, unless somebody has chosen already.
+// `argv` is main's.
+void LetComputeThreadsSleep(char** argv) {
+  if (getenv("OMP_WAIT_POLICY") != nullptr || getenv("GOMP_SPINCOUNT") != nullptr) return;
+  if (setenv("OMP_WAIT_POLICY", "PASSIVE", /*overwrite=*/0) != 0) return;
+  execv("/proc/self/exe", argv);
+  // It did not start anew, and computes in the other manner.
 }
 
 int Usage(const absl::Status& status) {
@@ -111,6 +123,7 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "muster-worker: %s (see --help)\n", error.what());
     return 2;
   }
+  if (options.threads > 1) LetComputeThreadsSleep(argv);
   if (options.name.empty()) options.name = DefaultName(options.host);
   options.connect_timeout = absl::Milliseconds(connect_timeout_ms);
   options.mesh_timeout = absl::Milliseconds(mesh_timeout_ms);

@@ -1,6 +1,8 @@
 """What the commands say and how they exit, against a real coordinator and real workers."""
 
 import json
+import os
+import pathlib
 import subprocess
 
 from harness import BINARIES, FleetTest, free_port, main, wait_until
@@ -42,6 +44,22 @@ class CommandsTest(FleetTest):
 
     def status(self, job):
         return json.loads(self.muster("status", "--json", job)[1])
+
+    def test_compute_threads_sleep_unless_told_otherwise(self):
+        ready = self.directory / "ready.json"
+        for given, policy in (({}, "PASSIVE"), ({"OMP_WAIT_POLICY": "ACTIVE"}, "ACTIVE"),
+                              ({"GOMP_SPINCOUNT": "1000"}, None)):
+            ready.unlink(missing_ok=True)
+            clean = {name: value for name, value in os.environ.items()
+                     if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
+            worker = self.start("muster-worker", "--threads", 2, "--ready-file", ready,
+                                "--coordinator", f"127.0.0.1:{free_port()}", env={**clean, **given})
+            self.assertTrue(wait_until(ready.exists))
+            environment = pathlib.Path(f"/proc/{worker.pid}/environ").read_bytes().split(b"\0")
+            found = [entry.partition(b"=")[2].decode() for entry in environment
+                     if entry.startswith(b"OMP_WAIT_POLICY=")]
+            self.assertEqual(found, [policy] if policy else [])
+            worker.kill()
 
     def test_an_answer_that_is_lost_is_a_failure(self):
         self.start_fleet(1)
