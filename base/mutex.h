@@ -49,9 +49,9 @@ class ABSL_LOCKABLE Mutex {
   void Lock() ABSL_EXCLUSIVE_LOCK_FUNCTION() { mutex_.lock(); }
   bool TryLock() ABSL_EXCLUSIVE_TRYLOCK_FUNCTION(true) { return mutex_.try_lock(); }
   void Unlock() ABSL_UNLOCK_FUNCTION() {
-    const bool waited_for = waiters_ > 0;
+    // Before the unlock: who then finds its condition true may destroy the mutex at once.
+    if (waiters_ > 0) changed_.notify_all();
     mutex_.unlock();
-    if (waited_for) changed_.notify_all();
   }
   void Await(const Condition& condition) { AwaitWithDeadline(condition, absl::InfiniteFuture()); }
   bool AwaitWithTimeout(const Condition& condition, absl::Duration timeout) {
