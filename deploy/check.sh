@@ -11,14 +11,31 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 
 usage() {
-  sed -n '2,10s/^# \{0,1\}//p' "$0" >&2
+  sed -n '2,9s/^# \{0,1\}//p' deploy/check.sh
+}
+refuse() {
+  printf 'check.sh: %s\n\n' "$1" >&2
+  usage >&2
   exit 2
 }
 
-[ $# -gt 0 ] || usage
+[ $# -gt 0 ] || refuse "expected the name of a check"
 check=$1
 shift
-case "$check" in clang | tidy | asan | tsan | fuzz) ;; *) usage ;; esac
+case "$check" in
+  clang | tidy | asan | tsan | fuzz) ;;
+  -h | --help) usage; exit ;;
+  *) refuse "there is no check '$check'" ;;
+esac
+if [ "$check" = fuzz ]; then
+  # What is no number, or 0, would mean to libFuzzer: for ever.
+  seconds=${1:-60}
+  [[ $seconds =~ ^[1-9][0-9]*$ ]] || refuse "expected seconds above 0 to fuzz, got '$seconds'"
+  targets=("${@:2}")
+  for target in "${targets[@]}"; do
+    [ -d "tests/fuzz/corpus/$target" ] || refuse "there is no fuzz target '$target' in tests/fuzz/corpus"
+  done
+fi
 deploy/install_packages.sh deploy/packages/{build,run,test,check}.txt
 
 case "$check" in
@@ -46,10 +63,7 @@ case "$check" in
     ctest --preset "$check" "$@"
     ;;
   fuzz)
-    seconds=${1:-60}
-    shift || true
     deploy/build.sh asan muster-fuzz
-    targets=("$@")
     if [ ${#targets[@]} -eq 0 ]; then mapfile -t targets < <(ls tests/fuzz/corpus); fi
     for target in "${targets[@]}"; do
       # New inputs stay in the build folder; what breaks a target is worth a place in tests/fuzz/corpus.
