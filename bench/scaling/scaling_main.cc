@@ -1,0 +1,263 @@
+// bench-scaling: all-reduce between hosts whose wires, not this machine's cores, are the limit.
+//
+// Makes hosts out of network namespaces with a limited rate each (host_lab.h), runs Muster's ranks
+// in them over TCP, and compares the paths with what the wires allow: of n bytes every host must
+// send and receive 2 (p-1)/p n, whatever the algorithm. Results are checked.
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
+#include "bench/allreduce/rank_group.h"
+#include "bench/scaling/host_lab.h"
+#include "collectives/engine/communicator.h"
+#include "collectives/transport/tcp_transport.h"
+
+namespace muster::bench {
+namespace {
+
+struct Path {
+  std::string name;
+  Algorithm algorithm = Algorithm::kRing;
+  int ranks_per_host = 1;
+};
+
+// One parameter server is the star; a shard of it on each worker the direct exchange.
+const std::vector<Path>& Paths() {
+  static const auto& paths = *new std::vector<Path>{{"star", Algorithm::kStar, 1},
+                                                    {"sharded", Algorithm::kDirect, 1},
+                                                    {"ring", Algorithm::kRing, 1},
+                                                    {"hierarchical", Algorithm::kHierarchical, 2}};
+  return paths;
+}
+
+struct Options {
+  std::vector<int> hosts = {2, 4, 8};
+  int rate_mbit = 200;
+  int64_t bytes = 16 << 20;
+  int rounds = 5;
+  int mtu = 9000;
+  std::string json;
+};
+
+[[noreturn]] void Die(const absl::Status& status) {
+  std::fprintf(stderr, "bench-scaling: %s\n", std::string(status.message()).c_str());
+  std::exit(1);
+}
+
+template <typename T>
+T OrDie(absl::StatusOr<T> value) {
+  if (!value.ok()) Die(value.status());
+  return *std::move(value);
+}
+
+class TcpReducer : public AllReducer {
+ public:
+  TcpReducer(const HostLab& lab, const Path& path, int rank, Exchange& exchange)
+      : algorithm_(path.algorithm) {
+    const int host = rank / path.ranks_per_host;
+    if (const absl::Status status = lab.Enter(host); !status.ok()) Die(status);
+    TcpListenerOptions listening;
+    listening.bind = lab.Address(host);
+    listener_ = OrDie(TcpListener::Create(listening));
+    MeshSpec spec;
+    spec.token = "bench";
+    spec.epoch = 1;
+    spec.rank = rank;
+    CommunicatorOptions options;
+    options.default_timeout = absl::Minutes(5);
+    for (const std::string& address : exchange.AllToAll(rank, listener_->address())) {
+      options.hosts.push_back(static_cast<int32_t>(spec.members.size()) / path.ranks_per_host);
+      spec.members.push_back({Incarnation{spec.members.size() + 1}, address});
+    }
+    communicator_ = OrDie(Communicator::Create(
+        OrDie(TcpTransport::Connect(*listener_, std::move(spec), absl::Now() + absl::Seconds(30))),
+        options));
+  }
+
+  void Run(const float* input, float* output, size_t count, const std::string&) override {
+    CollectiveOptions options;
+    options.caller_waits = true;
+    options.algorithm = algorithm_;
+    const absl::Status status = communicator_
+                                    ->AllReduce(input, output, static_cast<int64_t>(count),
+                                                DType::kF32, ReduceOp::kSum, options)
+                                    .Wait();
+    if (!status.ok()) Die(status);
+  }
+
+ private:
+  const Algorithm algorithm_;
+  std::unique_ptr<TcpListener> listener_;
+  std::unique_ptr<Communicator> communicator_;
+};
+
+struct Result {
+  double time_us = 0;  // median
+  int64_t errors = 0;
+};
+
+// The ranks of one path, in a child with pipes for its input and output, as rank_group.h has it.
+Result Measure(const HostLab& lab, const Path& path, const Options& options, int hosts) {
+  int to[2], from[2];
+  if (pipe(to) != 0 || pipe(from) != 0) Die(absl::InternalError("pipe failed"));
+  std::fflush(nullptr);
+  const pid_t child = fork();
+  if (child < 0) Die(absl::InternalError("fork failed"));
+  if (child == 0) {
+    dup2(to[0], STDIN_FILENO);
+    dup2(from[1], STDOUT_FILENO);
+    for (int fd : {to[0], to[1], from[0], from[1]}) close(fd);
+    std::_Exit(ServeRanks(hosts * path.ranks_per_host, /*processes=*/true,
+                          [&](int rank, Exchange& exchange) {
+                            return std::make_unique<TcpReducer>(lab, path, rank, exchange);
+                          }));
+  }
+  close(to[0]);
+  close(from[1]);
+  FILE* commands = fdopen(to[1], "w");
+  FILE* answers = fdopen(from[0], "r");
+  Result result;
+  std::vector<double> times;
+  for (int round = 0; round < options.rounds; ++round) {
+    std::fprintf(commands, "%lld 1 -\n", static_cast<long long>(options.bytes / 4));
+    std::fflush(commands);
+    double time_us = 0;
+    long long errors = 0;
+    if (std::fscanf(answers, "%lf %lld", &time_us, &errors) != 2) {
+      Die(absl::InternalError(absl::StrCat("the ranks of ", path.name, " ended early")));
+    }
+    times.push_back(time_us);
+    result.errors += errors;
+  }
+  std::fclose(commands);
+  std::fclose(answers);
+  waitpid(child, nullptr, 0);
+  std::sort(times.begin(), times.end());
+  result.time_us = times[times.size() / 2];
+  return result;
+}
+
+// In a child of its own, since whoever makes a lab has left the machine's network.
+nlohmann::json MeasureHosts(const Options& options, int hosts) {
+  const std::unique_ptr<HostLab> lab =
+      OrDie(HostLab::Create({.hosts = hosts, .rate_mbit = options.rate_mbit, .mtu = options.mtu}));
+  nlohmann::json rows = nlohmann::json::array();
+  const double bound_us =
+      2.0 * (hosts - 1) / hosts * static_cast<double>(options.bytes) * 8 / options.rate_mbit;
+  for (const Path& path : Paths()) {
+    const Result result = Measure(*lab, path, options, hosts);
+    const double ratio = result.time_us / bound_us;
+    std::printf("%-14s %6d %6d %14.0f %14.0f %8.3f %8lld\n", path.name.c_str(), hosts,
+                hosts * path.ranks_per_host, result.time_us, bound_us, ratio,
+                static_cast<long long>(result.errors));
+    std::fflush(stdout);
+    rows.push_back({{"path", path.name},
+                    {"hosts", hosts},
+                    {"ranks", hosts * path.ranks_per_host},
+                    {"bytes", options.bytes},
+                    {"rate_mbit", options.rate_mbit},
+                    {"time_us", result.time_us},
+                    {"bound_us", bound_us},
+                    {"ratio", ratio},
+                    {"errors", result.errors}});
+  }
+  return rows;
+}
+
+int Run(const Options& options, std::ofstream* json) {
+  std::printf(
+      "%lld bytes of f32, every host with %d Mbit/s in each direction; bound: 2 (p-1)/p of "
+      "the bytes at that rate\n\n",
+      static_cast<long long>(options.bytes), options.rate_mbit);
+  std::printf("%-14s %6s %6s %14s %14s %8s %8s\n", "path", "hosts", "ranks", "time (us)",
+              "bound (us)", "ratio", "errors");
+  std::fflush(stdout);
+  nlohmann::json rows = nlohmann::json::array();
+  bool wrong = false;
+  for (int hosts : options.hosts) {
+    int results[2];
+    if (pipe(results) != 0) Die(absl::InternalError("pipe failed"));
+    const pid_t child = fork();
+    if (child < 0) Die(absl::InternalError("fork failed"));
+    if (child == 0) {
+      const std::string text = MeasureHosts(options, hosts).dump();
+      const bool sent =
+          write(results[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
+      std::_Exit(sent ? 0 : 1);
+    }
+    close(results[1]);
+    std::string text;
+    char piece[4096];
+    for (ssize_t n; (n = read(results[0], piece, sizeof(piece))) > 0;) {
+      text.append(piece, static_cast<size_t>(n));
+    }
+    close(results[0]);
+    int status = 0;
+    waitpid(child, &status, 0);
+    if (status != 0) return 1;  // it has said why
+    for (nlohmann::json& row : nlohmann::json::parse(text)) {
+      wrong = wrong || row["errors"] != 0;
+      rows.push_back(std::move(row));
+    }
+  }
+  if (json != nullptr) {
+    *json << rows.dump(1) << std::endl;
+    if (!*json) Die(absl::InternalError(absl::StrCat("--json ", options.json, ": cannot write")));
+  }
+  if (wrong) std::fprintf(stderr, "bench-scaling: there were wrong values\n");
+  return wrong ? 1 : 0;
+}
+
+int Main(int argc, char** argv) {
+  CLI::App app("All-reduce between hosts with rate-limited wires, made of network namespaces.",
+               "bench-scaling");
+  Options options;
+  app.add_option("--hosts", options.hosts, "Numbers of hosts, such as 2,4,8")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::Range(2, 64));
+  app.add_option("--rate-mbit", options.rate_mbit, "Of each host's wire, in each direction")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100000));
+  app.add_option("--bytes", options.bytes, "Of f32 values")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{4}, int64_t{1} << 32));
+  app.add_option("--rounds", options.rounds, "The median of so many counts")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  app.add_option("--mtu", options.mtu, "Of the wires")
+      ->capture_default_str()
+      ->check(CLI::Range(1280, 65535));
+  app.add_option("--json", options.json, "Write the rows here");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);
+    std::fprintf(stderr, "bench-scaling: %s (see --help)\n", error.what());
+    return 2;
+  }
+  std::ofstream json;
+  if (!options.json.empty()) {
+    json.open(options.json);
+    if (!json) {
+      std::fprintf(stderr, "bench-scaling: --json %s: cannot write the file\n",
+                   options.json.c_str());
+      return 2;
+    }
+  }
+  return Run(options, options.json.empty() ? nullptr : &json);
+}
+
+}  // namespace
+}  // namespace muster::bench
+
+int main(int argc, char** argv) { return muster::bench::Main(argc, argv); }
