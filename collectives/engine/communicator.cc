@@ -241,6 +241,10 @@ void Communicator::Close() {
   impl_->Shut(absl::CancelledError("the communicator is closed"), std::nullopt, /*goodbye=*/true);
 }
 
+std::vector<OperationRecord> Communicator::RecentOperations() const {
+  return impl_->RecentOperations();
+}
+
 bool Communicator::MustRenewBuffers() const { return impl_->tainted(); }
 
 std::optional<MeshFailure> Communicator::failure() const { return impl_->failure(); }

@@ -47,6 +47,7 @@
 #include "absl/types/span.h"
 #include "base/dtype.h"
 #include "base/ids.h"
+#include "collectives/engine/operation_record.h"
 #include "collectives/reduce/reduce.h"
 #include "collectives/schedule/schedule.h"
 #include "collectives/transport/transport.h"
@@ -189,6 +190,9 @@ class Communicator {
   void Close();
   // The failure, once there is one.
   std::optional<MeshFailure> failure() const;
+  // The last 1,024 operations, oldest first, those of subgroups among them: what this rank was
+  // doing, for whoever looks into a failure.
+  std::vector<OperationRecord> RecentOperations() const;
   // After the end: a frozen rank may still write to outputs in registered memory
   // (Transport::tainted).
   bool MustRenewBuffers() const;

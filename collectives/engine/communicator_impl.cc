@@ -147,8 +147,9 @@ absl::Status CommunicatorImpl::Prepare(Call& call, Operation& operation) {
 
 std::shared_ptr<Operation> CommunicatorImpl::Issue(Call call, const CollectiveOptions& options) {
   auto operation = std::make_shared<Operation>();
+  operation->issued_at = absl::Now();
   operation->deadline =
-      absl::Now() +
+      operation->issued_at +
       (options.timeout > absl::ZeroDuration() ? options.timeout : options_.default_timeout);
   operation->label = options.label;
   operation->step = options.step;
@@ -169,6 +170,7 @@ std::shared_ptr<Operation> CommunicatorImpl::Issue(Call call, const CollectiveOp
           absl::StrCat(outstanding_.size(), " operations are outstanding; wait for some"));
     }
     outstanding_.push_back(operation);  // Also so that a failure reaches it.
+    recorder_.Add(operation);
     if (status.ok()) {
       last_sequences_[operation->fingerprint.scope] = operation->fingerprint.sequence;
       queued_.push_back(operation);
@@ -226,6 +228,7 @@ bool CommunicatorImpl::StartQueued() {
       next = std::move(queued_.front());
       queued_.pop_front();
       has_queued_ = !queued_.empty();
+      next->started_at = absl::Now();
     }
     const absl::Status status = engine_.Start(std::move(next));
     if (!status.ok()) {
@@ -247,10 +250,12 @@ void CommunicatorImpl::Drive(const Operation* own) {
     status = engine_.Progress(only_look ? absl::InfinitePast() : absl::InfiniteFuture(), awaited,
                               &finished_);
     if (!finished_.empty()) {
+      const absl::Time now = absl::Now();
       MutexLock lock(&mu_);
       for (const auto& operation : finished_) {
         MUSTER_CHECK(!outstanding_.empty() && outstanding_.front() == operation);
         outstanding_.pop_front();
+        operation->ended_at = now;
         operation->done = true;
       }
     }
@@ -292,9 +297,11 @@ bool CommunicatorImpl::Record(const absl::Status& status, std::optional<Rank> cu
 }
 
 void CommunicatorImpl::FailOutstanding() {
+  const absl::Time now = absl::Now();
   for (const auto& operation : outstanding_) {
     operation->status = failure_->status;
     operation->culprit = failure_->culprit;
+    operation->ended_at = now;
     operation->done = true;
   }
   outstanding_.clear();
@@ -325,6 +332,11 @@ void CommunicatorImpl::Shut(const absl::Status& reason, std::optional<Rank> culp
 std::optional<MeshFailure> CommunicatorImpl::failure() const {
   MutexLock lock(&mu_);
   return failure_;
+}
+
+std::vector<OperationRecord> CommunicatorImpl::RecentOperations() const {
+  MutexLock lock(&mu_);
+  return recorder_.Records();
 }
 
 void CommunicatorImpl::Background() {

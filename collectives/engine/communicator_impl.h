@@ -22,6 +22,7 @@
 #include "collectives/engine/communicator.h"
 #include "collectives/engine/engine.h"
 #include "collectives/engine/operation.h"
+#include "collectives/engine/operation_recorder.h"
 
 namespace muster {
 
@@ -42,6 +43,7 @@ class CommunicatorImpl {
       ABSL_LOCKS_EXCLUDED(mu_);
   std::optional<MeshFailure> failure() const ABSL_LOCKS_EXCLUDED(mu_);
   bool tainted() const { return transport_->tainted(); }
+  std::vector<OperationRecord> RecentOperations() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   // What a plan depends on, besides what is the same for the whole communicator.
@@ -97,6 +99,7 @@ class CommunicatorImpl {
   std::deque<std::shared_ptr<Operation>> outstanding_ ABSL_GUARDED_BY(mu_);  // not done, in order
   absl::flat_hash_map<PlanKey, AnyPlan> plans_ ABSL_GUARDED_BY(mu_);
   std::optional<MeshFailure> failure_ ABSL_GUARDED_BY(mu_);
+  OperationRecorder recorder_ ABSL_GUARDED_BY(mu_);
 
   // Hints for the driver, so that it need not lock to find nothing.
   std::atomic<bool> has_queued_{false};

@@ -30,6 +30,11 @@ struct Operation {
   absl::Time deadline;
   std::string label;
   Step step = 0;
+  absl::Time issued_at;
+
+  // Written and read by the communicator under its lock.
+  absl::Time started_at = absl::InfiniteFuture();
+  absl::Time ended_at = absl::InfiniteFuture();
 
   // Written once by the communicator under its lock, before `done`; read after it.
   absl::Status status;

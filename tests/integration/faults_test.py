@@ -1,5 +1,6 @@
 """Workers die, freeze, join and leave while a job runs; no applied step is lost."""
 
+import json
 import os
 import signal
 import time
@@ -37,6 +38,11 @@ class FaultsTest(FleetTest):
         for change in deaths:
             self.assertGreater(change["duration_ms"], 0)
         self.check_same_curve(up, self.reference())
+        # Each survivor says what it was doing when the mesh failed.
+        records = [json.loads(line) for file in up.run_directory.glob("**/operations-*.jsonl")
+                   for line in file.read_text().splitlines()]
+        self.assertIn("failed", {record["state"] for record in records})
+        self.assertIn("done", {record["state"] for record in records})
 
     def test_frozen_worker_is_given_up_and_comes_back(self):
         up = self.up("freeze", self.job(steps=STEPS * 3), 3, "--lease-ms", 1000)

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "worker/checkpoint/checkpoint_reader.h"
+#include "worker/metrics/operation_log.h"
 #include "worker/runtime/connect_mesh.h"
 
 namespace muster {
@@ -54,6 +55,7 @@ void JobRunner::Quiesce(const worker::Quiesce& order) {
       if (!known && context_->spec().checkpoints.resume) OfferCheckpoint();
     }
     core_.Dispatch(worker::Quiesced{order.epoch});
+    WriteOperations();  // now that nobody waits for it
   }});
 }
 
@@ -225,14 +227,40 @@ void JobRunner::CloseMesh() {
     MutexLock lock(&mutex_);
     communicator = std::move(communicator_);
     communicator_ = nullptr;
+    closed_epoch_ = communicator_epoch_;
   }
   view_.reset();
   if (communicator == nullptr) return;
   communicator->Close();
+  closed_mesh_ = communicator;
   if (!communicator->MustRenewBuffers() || replica_ == nullptr) return;
   logger_.Warning("gradients_renewed", "a frozen worker could still write to the gradient buffer");
   const absl::Status renewed = replica_->RenewGradients();
   if (!renewed.ok()) Fail(renewed);
+}
+
+void JobRunner::WriteOperations() {
+  const std::shared_ptr<Communicator> mesh = std::exchange(closed_mesh_, nullptr);
+  if (mesh == nullptr || options_.run_directory.empty() || context_ == nullptr) return;
+  const std::optional<MeshFailure> failure = mesh->failure();
+  // A change of view or the job's end is no fault to look into.
+  if (!failure.has_value() || absl::IsCancelled(failure->status)) return;
+  const std::string directory = JoinPath(options_.run_directory, context_->id());
+  const std::string path = JoinPath(directory, absl::StrCat("operations-epoch-", closed_epoch_,
+                                                            "-rank-", mesh->rank(), ".jsonl"));
+  const absl::Status written = [&]() -> absl::Status {
+    MUSTER_RETURN_IF_ERROR(files_.CreateDirectories(directory));
+    MUSTER_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file, files_.Create(path));
+    MUSTER_RETURN_IF_ERROR(
+        file->Append(OperationsAsJsonLines(mesh->RecentOperations(), absl::Now())));
+    return file->Close();
+  }();
+  if (!written.ok()) {
+    logger_.Warning("operations_not_written", written.message());
+    return;
+  }
+  logger_.Info("operations_written", "the operations before the mesh failed are recorded",
+               {{"path", path}, {"reason", failure->status.message()}});
 }
 
 void JobRunner::ReportMeshFailure(Epoch epoch, const absl::Status& status,
@@ -409,6 +437,7 @@ void JobRunner::DropState() {
   learning_.reset();
   source_.Withdraw();
   CloseMesh();
+  WriteOperations();
   std::shared_ptr<Checkpointer> checkpointer;
   {
     MutexLock lock(&mutex_);

@@ -108,6 +108,8 @@ class JobRunner : private CheckpointObserver, private LearningObserver {
   // it only says goodbye. Does not wait for the job's thread.
   void StopMesh(Epoch below, const absl::Status& why) ABSL_LOCKS_EXCLUDED(mutex_);
   void CloseMesh() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Leaves what the mesh closed last was doing when it failed in the run directory.
+  void WriteOperations();
   void ReportMeshFailure(Epoch epoch, const absl::Status& status, std::optional<Rank> culprit);
 
   // Makes context and replica of the job if they are not there yet. Reports JobFailed.
@@ -161,6 +163,8 @@ class JobRunner : private CheckpointObserver, private LearningObserver {
   std::unique_ptr<JobMetrics> metrics_;
   std::unique_ptr<Learning> learning_;
   std::optional<View> view_;
+  std::shared_ptr<Communicator> closed_mesh_;  // until what it was doing is written
+  Epoch closed_epoch_ = 0;
   Progress progress_;
   bool beyond_use_ = false;  // an order for this job was left half done
 
