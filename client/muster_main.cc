@@ -19,6 +19,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/version.h"
+#include "client/commands/doctor.h"
 #include "client/commands/job_commands.h"
 #include "client/commands/up.h"
 #include "client/output/console.h"
@@ -135,6 +136,14 @@ int Main(int argc, char** argv) {
   for (CLI::App* command : {submit, watch, status, members, cancel}) {
     AddClientOptions(command, &client_options);
   }
+  DoctorOptions doctor_options;
+  CLI::App* doctor =
+      app.add_subcommand("doctor", "Check whether this host is fit for a job; exit 1 if not");
+  doctor
+      ->add_option("--coordinator", doctor_options.coordinator,
+                   "Also whether this coordinator (host:port) can be reached from here")
+      ->check(NotEmpty);
+  doctor->add_flag("--json", doctor_options.json, "JSON for scripts, one object a line");
   std::vector<std::string> commands;
   for (const CLI::App* command : app.get_subcommands(nullptr)) {
     commands.push_back(command->get_name());
@@ -156,6 +165,14 @@ int Main(int argc, char** argv) {
   // gRPC's threads may log until the process ends; what matters is in the status of a failed call.
   RouteGrpcLogTo(*MakeSilentLogger().release());
   if (up->parsed()) return RunUp(up_options);
+  if (doctor->parsed()) {
+    if (const auto address = ParseAddressToDial(doctor_options.coordinator);
+        !doctor_options.coordinator.empty() && !address.ok()) {
+      return Complain(Annotate(address.status(), "--coordinator"), 2);
+    }
+    Console console(stdout, IsTerminal(stdout) && !doctor_options.json);
+    return DoctorCommand(doctor_options, &console);
+  }
   if (const auto address = ParseAddressToDial(client_options.coordinator); !address.ok()) {
     return Complain(Annotate(address.status(), "--coordinator"), 2);
   }

@@ -61,6 +61,18 @@ class CommandsTest(FleetTest):
             self.assertEqual(found, [policy] if policy else [])
             worker.kill()
 
+    def test_doctor_tells_about_host_and_coordinator(self):
+        self.start_fleet(1)
+        code, out, error = self.muster("doctor", "--json")
+        self.assertEqual(code, 0, error)
+        findings = {finding["subject"]: finding for finding in map(json.loads, out.splitlines())}
+        self.assertIn("1 workers", findings["coordinator"]["found"])
+        self.assertIn("cores", findings["machine"]["found"])
+        self.address = f"127.0.0.1:{free_port()}"
+        code, out, _ = self.muster("doctor")
+        self.assertEqual(code, 1)
+        self.assertIn("cannot be reached", out)
+
     def test_an_answer_that_is_lost_is_a_failure(self):
         self.start_fleet(1)
         job = self.submit(self.job(steps=20))
