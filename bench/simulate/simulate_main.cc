@@ -69,11 +69,11 @@ absl::StatusOr<nlohmann::json> Row(const Options& options, const NetworkModel& n
                         {"gpus", gpus},
                         {"gradient_bytes", step.parameters * 4},
                         {"compute_ms", step.compute_s * 1e3}};
-  const auto messages = MessagesOfBusiestRank(network, gpus, path.algorithm, step);
+  const auto messages = MessagesOfStep(network, gpus, path.algorithm, step);
   if (!messages.ok()) return messages.status();
-  if (*messages * gpus > options.most_messages) {
+  if (*messages > options.most_messages) {
     std::printf("%-17s %6d   not simulated: %lld messages or more (see --most-messages)\n",
-                path.name.c_str(), gpus, static_cast<long long>(*messages * gpus));
+                path.name.c_str(), gpus, static_cast<long long>(*messages));
     return nlohmann::json();
   }
   const auto result = SimulateStep(network, gpus, path.algorithm, step);

@@ -34,15 +34,15 @@ ScheduleRequest RequestOf(const NetworkModel& network, int ranks, Algorithm algo
 
 }  // namespace
 
-absl::StatusOr<int64_t> MessagesOfBusiestRank(const NetworkModel& network, int ranks,
-                                              Algorithm algorithm, const TrainingStep& step) {
+absl::StatusOr<int64_t> MessagesOfStep(const NetworkModel& network, int ranks, Algorithm algorithm,
+                                       const TrainingStep& step) {
   ScheduleRequest request = RequestOf(network, ranks, algorithm, step);
   MUSTER_RETURN_IF_ERROR(ValidateRequest(request));
-  int64_t most = 0;
+  int64_t messages = 0;
   for (request.rank = 0; request.rank < ranks; ++request.rank) {
-    most = std::max(most, CostOf(request).messages_sent);
+    messages += CostOf(request).messages_sent;
   }
-  return most * BucketsOf(step);
+  return messages * BucketsOf(step);
 }
 
 absl::StatusOr<SimulatedStep> SimulateStep(const NetworkModel& network, int ranks,

@@ -26,10 +26,10 @@ struct SimulatedStep {
   int64_t messages = 0;
 };
 
-// Messages that one rank's schedules of the step have at most, before they are cut into segments.
-// INVALID_ARGUMENT as MakeSchedule.
-absl::StatusOr<int64_t> MessagesOfBusiestRank(const NetworkModel& network, int ranks,
-                                              Algorithm algorithm, const TrainingStep& step);
+// Messages that all ranks send in the step, before they are cut into segments. INVALID_ARGUMENT as
+// MakeSchedule.
+absl::StatusOr<int64_t> MessagesOfStep(const NetworkModel& network, int ranks, Algorithm algorithm,
+                                       const TrainingStep& step);
 
 // INVALID_ARGUMENT as MakeSchedule. Requires: compute_s, bucket_bytes and segment_bytes above zero.
 absl::StatusOr<SimulatedStep> SimulateStep(const NetworkModel& network, int ranks,
