@@ -70,6 +70,8 @@ void TuneProcess() {
   for (int number : {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV}) {
     signal(number, SIG_DFL);
   }
+  // A file that would grow beyond its limit is an error of the call that writes it.
+  signal(SIGXFSZ, SIG_IGN);
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 2147483647);

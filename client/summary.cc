@@ -55,7 +55,11 @@ std::string RunSummary::Json() const {
       {"step_ms_p99", measured(progress().step_ms_p99())},
       {"comm_wait_share", measured(progress().comm_wait_share())},
       {"checkpoint", muster::Text(NewestCheckpoint(job_))},
-      {"parameters_sha256", muster::Text(job_.final_report().parameters_sha256())}};
+      {"parameters_sha256", muster::Text(job_.final_report().parameters_sha256())},
+      {"job_id", muster::Text(job_.id())},
+      {"state", job_.id().empty() ? nlohmann::ordered_json(nullptr)
+                                  : nlohmann::ordered_json(Name(job_.state()))},
+      {"reason", muster::Text(job_.reason())}};
   return summary.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
 }
 

@@ -80,14 +80,14 @@ int SubmitCommand(const ClientCommandOptions& options, const std::string& file, 
     }
     return Follow(client, options, job->id(), console);
   }
-  if (options.json) {
-    console->Line(MessageToJson(*job));
-  } else {
-    console->Line(absl::StrCat("submitted ", description->name(), " as ", job->id(),
-                               "; follow it with: muster watch --coordinator ", options.coordinator,
-                               " ", job->id()));
+  // The id alone, for scripts; the rest is for people.
+  console->Line(options.json ? MessageToJson(*job) : job->id());
+  const int code = Finish(*console, absl::StrCat("the job is queued as ", job->id()));
+  if (code == 0 && !options.json) {
+    std::fprintf(stderr, "queued; follow it with: muster watch --coordinator %s %s\n",
+                 options.coordinator.c_str(), job->id().c_str());
   }
-  return Finish(*console, absl::StrCat("the job is queued as ", job->id()));
+  return code;
 }
 
 int WatchCommand(const ClientCommandOptions& options, const std::string& job_id, Console* console) {

@@ -49,7 +49,9 @@ absl::Status Fleet::Start(Process* process, std::vector<std::string> arguments) 
   MUSTER_ASSIGN_OR_RETURN(process->child, ChildProcess::Start(arguments));
   process->reported = false;
   process->last_error.clear();
-  return WritePidFile();
+  const absl::Status written = WritePidFile();
+  // At the beginning it is a wrong flag; later the job goes on without it.
+  return process->starts++ == 0 ? written : absl::OkStatus();
 }
 
 absl::Status Fleet::StartCoordinator() {
@@ -146,7 +148,7 @@ std::vector<Fleet::Exit> Fleet::Reap() {
     TakeLine(process.get(), process->splitter.Rest());
     exits.push_back({process->name, *status, process->last_error, process->is_worker});
   }
-  // The caller hears of the exits; a pid file that cannot be written shows at the next start.
+  // The caller hears of the exits; for a pid file no job is ended.
   if (!exits.empty()) (void)WritePidFile();
   return exits;
 }

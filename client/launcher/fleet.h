@@ -84,6 +84,7 @@ class Fleet {
     LineSplitter splitter;
     std::string last_error;
     bool reported = false;  // its end
+    int starts = 0;
   };
 
   absl::Status Start(Process* process, std::vector<std::string> arguments);

@@ -90,7 +90,7 @@ void CoordinatorCore::ShowProgress(const WorkerStatus& status) {
     if (status.stable.branch > shown.stable.branch) shown.progress.reset();
     shown.stable = status.stable;
   }
-  if (status.progress.has_value() &&
+  if (status.progress.has_value() && !shown.final_report.has_value() &&
       (!shown.progress.has_value() || status.progress->step > shown.progress->step ||
        (status.progress->step == shown.progress->step &&
         status.progress->test_accuracy > shown.progress->test_accuracy))) {
@@ -100,6 +100,8 @@ void CoordinatorCore::ShowProgress(const WorkerStatus& status) {
   if (status.final_report.has_value() &&
       (!shown.final_report.has_value() || !status.final_report->checkpoint.empty())) {
     shown.final_report = status.final_report;
+    // Its evaluation is of the last step, those shown before may be of an earlier one.
+    shown.progress = status.final_report->progress;
   }
 }
 

@@ -36,6 +36,14 @@ void CoordinatorCore::StartView() {
     SetTimer(TimerKind::kStart, options_.start_timeout);
   }
   if (candidates.size() < wanted) return;
+  // Workers that are about to be free of another job may write what this one resumes from.
+  if (!again && !run_.start_over &&
+      std::any_of(workers_.begin(), workers_.end(), [this](const auto& entry) {
+        return entry.second.attached && entry.second.status_known &&
+               !entry.second.status.job.empty() && entry.second.status.job != run_.job;
+      })) {
+    return;
+  }
   std::sort(candidates.begin(), candidates.end());
   const size_t most = std::max(least, static_cast<size_t>(job.plan.max_workers));
   if (candidates.size() > most) candidates.resize(most);
@@ -82,7 +90,12 @@ void CoordinatorCore::StartProposal(std::vector<Incarnation> recruits,
                                         proposal.group.size(), proposal.recruits.size(), reason));
   for (Incarnation incarnation : proposal.group) ArmGrace(incarnation, *Find(incarnation));
   if (!proposal.recruits.empty()) {
-    SetTimer(TimerKind::kLearnerAnswer, options_.learner_answer_timeout);
+    // Of the first view's workers each loads the data first, one perhaps for longer than the
+    // others.
+    SetTimer(TimerKind::kLearnerAnswer,
+             CurrentView() == nullptr
+                 ? std::max(options_.start_timeout, options_.learner_answer_timeout)
+                 : options_.learner_answer_timeout);
   }
   run_.proposal = std::move(proposal);
   changed_ = true;
@@ -175,8 +188,9 @@ void CoordinatorCore::DecideFirst() {
   // A job that resumes starts from the newest checkpoint that any of them sees.
   std::optional<CheckpointReport> newest = job.newest_checkpoint;
   for (const Member& member : view.members) {
-    const std::optional<CheckpointReport>& seen = Find(member.incarnation)->status.committed;
-    if (!seen.has_value()) continue;
+    const WorkerStatus& status = Find(member.incarnation)->status;
+    const std::optional<CheckpointReport>& seen = status.committed;
+    if (!seen.has_value() || status.job != run_.job) continue;
     const auto age = [](const CheckpointReport& report) {
       return std::make_pair(report.tag.branch, report.tag.step);
     };

@@ -104,6 +104,10 @@ void CoordinatorHost::Stop() {
 
 absl::Time CoordinatorHost::Now() { return clock_.Observe(Monotonic()); }
 
+absl::Time CoordinatorHost::OnTheWall(absl::Time moment) {
+  return moment == absl::InfinitePast() ? moment : absl::Now() - (Now() - moment);
+}
+
 void CoordinatorHost::RunTimers() {
   absl::MutexLock lock(&mutex_);
   absl::Time next_progress = absl::InfinitePast();
@@ -211,14 +215,18 @@ void CoordinatorHost::Take(const coordinator::JobChanged& change) {
                {{"job", change.job}, {"state", Name(change.state)}, {"reason", change.reason}});
   changed_.insert(change.job);
   JobEntry* entry = jobs_.Find(change.job);
-  if (entry != nullptr && change.state >= JobState::kSucceeded) entry->ended_at = Now();
+  if (entry != nullptr && change.state >= JobState::kSucceeded) entry->ended_at = absl::Now();
 }
 
 void CoordinatorHost::Take(const coordinator::ViewChangeReport& report) {
   changed_.insert(report.job);
   JobEntry* entry = jobs_.Find(report.job);
   if (entry == nullptr) return;
-  const bool first = JobTable::TakeReport(*entry, report);
+  coordinator::ViewChangeReport shown = report;
+  const absl::Duration shift = OnTheWall(report.started_at) - report.started_at;
+  shown.started_at += shift;
+  shown.first_step_at += shift;
+  const bool first = JobTable::TakeReport(*entry, shown);
   const std::string workers = absl::StrJoin(report.workers, ", ");
   if (first) {
     logger_.SetContext(-1, report.epoch, report.resume.step);

@@ -123,6 +123,9 @@ class CoordinatorHost {
   void RunTimers() ABSL_LOCKS_EXCLUDED(mutex_);
 
   absl::Time Now() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // A moment of the fleet's time as a person's clock shows it: the fleet's stands still while this
+  // process does. InfinitePast stays what it is.
+  absl::Time OnTheWall(absl::Time moment) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Handle(const coordinator::Event& event) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Obey(const coordinator::Actions& actions) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // False after an error of the store: nothing more may be done.

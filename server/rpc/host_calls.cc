@@ -166,7 +166,8 @@ absl::StatusOr<v1::CancelJobResponse> CoordinatorHost::CancelJob(
 v1::ListMembersResponse CoordinatorHost::ListMembers() {
   v1::ListMembersResponse response;
   absl::MutexLock lock(&mutex_);
-  for (const MemberInfo& member : core_.Members()) {
+  for (MemberInfo& member : core_.Members()) {
+    member.last_seen = OnTheWall(member.last_seen);
     *response.add_members() = ToPublicMember(member);
   }
   response.set_fleet_id(core_.fleet_id());

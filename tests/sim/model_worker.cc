@@ -383,14 +383,16 @@ std::optional<worker::Event> ModelWorker::Finish(const Op& op, Fleet& fleet) {
       const ModelState state = *std::exchange(writing_, std::nullopt);
       const std::string path = PathOf(state.tag, incarnation_);
       fleet.disk.files[path] = state;
-      return worker::CheckpointDurable{{state.tag, path, absl::StrFormat("%x", state.chain)}};
+      return worker::CheckpointDurable{{state.tag, path, absl::StrFormat("%x", state.chain)},
+                                       state.job};
     }
     case OpKind::kName: {
       const StateTag tag = *std::exchange(naming_, std::nullopt);
       const std::string path = PathOf(tag, incarnation_);
       fleet.disk.named[path] = true;
       return worker::CheckpointCommitted{
-          {tag, path, absl::StrFormat("%x", fleet.disk.files[path].chain)}};
+          {tag, path, absl::StrFormat("%x", fleet.disk.files[path].chain)},
+          fleet.disk.files[path].job};
     }
   }
   return std::nullopt;

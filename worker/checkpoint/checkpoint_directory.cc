@@ -20,6 +20,13 @@ constexpr absl::string_view kTemporaryPrefix = ".tmp-";
 constexpr absl::string_view kRemovedPrefix = ".tmp-removed-";
 constexpr absl::string_view kReplacedPrefix = ".replaced-";
 constexpr absl::string_view kUnsealedPrefix = "unsealed-";
+constexpr absl::string_view kAlonePrefix = ".alone-";
+
+// Of "<prefix>step-00000100-<incarnation>".
+std::optional<Step> StepAfter(absl::string_view prefix, absl::string_view name) {
+  if (!absl::ConsumePrefix(&name, prefix)) return std::nullopt;
+  return StepOfCheckpointName(name.substr(0, name.rfind('-')));
+}
 
 absl::Status PutBackOrRemove(FileSystem& files, const std::string& root, absl::string_view name) {
   const std::string final_path = JoinPath(root, absl::StripPrefix(name, kReplacedPrefix));
@@ -49,6 +56,10 @@ std::string TemporaryName(Step step, Incarnation incarnation) {
 
 std::string ReplacedName(Step step) { return absl::StrCat(kReplacedPrefix, CheckpointName(step)); }
 
+std::string AloneName(Step step, Incarnation incarnation) {
+  return absl::StrCat(kAlonePrefix, CheckpointName(step), "-", incarnation.ToString());
+}
+
 std::string UnsealedName(Step step, Incarnation incarnation) {
   return absl::StrCat(kUnsealedPrefix, CheckpointName(step), "-", incarnation.ToString());
 }
@@ -69,16 +80,25 @@ std::optional<Step> StepOfReplacedName(absl::string_view name) {
 }
 
 std::optional<Step> StepOfUnsealedName(absl::string_view name) {
-  if (!absl::ConsumePrefix(&name, kUnsealedPrefix)) return std::nullopt;
-  return StepOfCheckpointName(name.substr(0, name.rfind('-')));
+  return StepAfter(kUnsealedPrefix, name);
+}
+
+std::optional<Step> StepOfAloneName(absl::string_view name) {
+  return StepAfter(kAlonePrefix, name);
 }
 
 absl::Status CleanUp(FileSystem& files, const std::string& root, Incarnation incarnation) {
   MUSTER_ASSIGN_OR_RETURN(const bool exists, files.Exists(root));
   if (!exists) return absl::OkStatus();
   MUSTER_ASSIGN_OR_RETURN(const std::vector<std::string> names, files.ListDirectory(root));
+  Step newest = -1;
   for (const std::string& name : names) {
-    if (absl::StartsWith(name, kReplacedPrefix)) {
+    newest = std::max(newest, StepOfCheckpointName(name).value_or(-1));
+  }
+  for (const std::string& name : names) {
+    if (StepOfAloneName(name).value_or(newest) < newest) {
+      MUSTER_RETURN_IF_ERROR(files.RemoveAll(JoinPath(root, name)));
+    } else if (absl::StartsWith(name, kReplacedPrefix)) {
       MUSTER_RETURN_IF_ERROR(PutBackOrRemove(files, root, name));
     } else if (absl::StartsWith(name, kTemporaryPrefix) &&
                !absl::EndsWith(name, absl::StrCat("-", incarnation.ToString()))) {

@@ -3,6 +3,7 @@
 //   step-00000100                       a complete checkpoint
 //   .tmp-step-00000100-<incarnation>    being written, or left by a writer that died
 //   .tmp-removed-step-00000100          being removed
+//   .alone-step-00000100-<incarnation>  the same, by a writer without a coordinator, beside others
 //   .replaced-step-00000100             put away while another takes its name
 //   unsealed-step-00000100-<incarnation>
 //                                       complete, of a state that only its writer is known to have
@@ -24,6 +25,7 @@ inline constexpr absl::string_view kManifestName = "manifest.json";
 
 std::string CheckpointName(Step step);
 std::string TemporaryName(Step step, Incarnation incarnation);
+std::string AloneName(Step step, Incarnation incarnation);
 std::string ReplacedName(Step step);
 std::string UnsealedName(Step step, Incarnation incarnation);
 
@@ -31,9 +33,11 @@ std::string UnsealedName(Step step, Incarnation incarnation);
 std::optional<Step> StepOfCheckpointName(absl::string_view name);
 std::optional<Step> StepOfReplacedName(absl::string_view name);
 std::optional<Step> StepOfUnsealedName(absl::string_view name);
+std::optional<Step> StepOfAloneName(absl::string_view name);
 
-// Removes what writers other than `incarnation` left unfinished, and puts a checkpoint that was put
-// away back to its place if nothing took it. A root that does not exist is fine.
+// Removes what writers other than `incarnation` left unfinished (of those without a coordinator,
+// who may be at work, only what is older than a checkpoint that is there), and puts a checkpoint
+// that was put away back to its place if nothing took it. A root that does not exist is fine.
 absl::Status CleanUp(FileSystem& files, const std::string& root, Incarnation incarnation);
 
 // Removes all but the `keep_last` newest checkpoints whose files are there in full size. Those that

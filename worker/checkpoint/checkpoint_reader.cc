@@ -184,6 +184,22 @@ absl::StatusOr<std::vector<ListedCheckpoint>> ListCheckpoints(FileSystem& files,
   return checkpoints;
 }
 
+int64_t BytesBeingKept(FileSystem& files, const std::string& root, Step step) {
+  int64_t bytes = 0;
+  const auto names = files.ListDirectory(root);
+  if (!names.ok()) return bytes;
+  for (const std::string& name : *names) {
+    if (StepOfAloneName(name) != step) continue;
+    const auto parts = files.ListDirectory(JoinPath(root, name));
+    if (!parts.ok()) continue;  // published or removed just now
+    for (const std::string& part : *parts) {
+      const auto file = files.Open(JoinPath(JoinPath(root, name), part));
+      if (file.ok()) bytes += (*file)->size() + 1;  // an empty one is a sign, too
+    }
+  }
+  return bytes;
+}
+
 absl::StatusOr<FoundCheckpoint> FindNewestCheckpoint(FileSystem& files, const std::string& root,
                                                      const Layout& layout,
                                                      std::optional<uint64_t> job_fingerprint) {

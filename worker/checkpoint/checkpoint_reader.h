@@ -44,6 +44,10 @@ absl::StatusOr<std::vector<ListedCheckpoint>> ListCheckpoints(FileSystem& files,
                                                               const std::string& root,
                                                               std::vector<std::string>* warnings);
 
+// Bytes written so far of checkpoints of this step by workers without a coordinator, by which
+// others see that they are at work.
+int64_t BytesBeingKept(FileSystem& files, const std::string& root, Step step);
+
 struct FoundCheckpoint {
   Checkpoint checkpoint;
   // One per torn, corrupt or unsealed checkpoint that was passed over.

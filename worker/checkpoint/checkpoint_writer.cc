@@ -184,7 +184,9 @@ absl::StatusOr<PreparedCheckpoint> CheckpointWriter::Prepare(const TrainingState
   prepared.step = state.progress.step;
   prepared.branch = state.progress.branch;
   prepared.epoch = state.progress.epoch;
-  prepared.path = JoinPath(options_.root, TemporaryName(prepared.step, options_.incarnation));
+  prepared.path = JoinPath(options_.root, leftovers == Leftovers::kRemove
+                                              ? TemporaryName(prepared.step, options_.incarnation)
+                                              : AloneName(prepared.step, options_.incarnation));
   prepared.final_path = JoinPath(options_.root, CheckpointName(prepared.step));
   prepared.parameters_sha256 = ParametersSha256(*state.layout, state.parameters);
 

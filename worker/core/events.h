@@ -117,10 +117,12 @@ struct StateKept {
 // Files written and synced, not yet named.
 struct CheckpointDurable {
   CheckpointReport report;
+  JobId job;
 };
 // Named, after CommitCheckpointFiles.
 struct CheckpointCommitted {
   CheckpointReport report;
+  JobId job;
 };
 struct ProgressMeasured {
   Progress progress;

@@ -84,11 +84,13 @@ void WorkerCore::On(const worker::StateKept& event) {
 }
 
 void WorkerCore::On(const worker::CheckpointDurable& event) {
-  if (!has_state_ || event.report.tag.branch != applied_.branch) return;
+  if (event.job != job_ || !has_state_ || event.report.tag.branch != applied_.branch) return;
   durable_ = event.report;
 }
 
 void WorkerCore::On(const worker::CheckpointCommitted& event) {
+  if (event.job != job_)
+    return;  // one that has ended meanwhile: nobody resumes another job from it
   if (naming_ == event.report.tag) naming_.reset();
   if (durable_.has_value() && durable_->tag == event.report.tag) durable_.reset();
   committed_ = event.report;

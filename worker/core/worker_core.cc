@@ -12,7 +12,7 @@ using worker::TimerId;
 
 // Of the orphan timeout: how long members train on before they come to rest together. What is left
 // must do for the step in the works.
-constexpr double kAloneShare = 0.75;
+constexpr double kAloneShare = 0.5;
 
 WorkerCore::WorkerCore(WorkerOptions options)
     : options_(std::move(options)),

@@ -143,13 +143,15 @@ absl::StatusOr<std::string> Checkpointer::WriteAlone(const Order& order) {
   return writer_.SetAside(prepared);
 }
 
-// The checkpoint, if another worker publishes it in time.
+// The checkpoint, if another worker publishes it. Waits as long as another is seen to write.
 std::optional<std::string> Checkpointer::AwaitOthers(const Order& order) {
-  const absl::Time deadline = absl::Now() + order.wait_for_others;
   const StateTag& tag = order.snapshot->counters.tag;
   const std::string sha256 = ParametersSha256(job_.layout(), order.snapshot->arrays[0]);
+  const std::string& root = job_.spec().checkpoints.directory;
+  int64_t seen_bytes = 0;
+  absl::Time deadline = absl::Now() + order.wait_for_others;
   while (true) {
-    const auto listed = ListCheckpoints(files_, job_.spec().checkpoints.directory, nullptr);
+    const auto listed = ListCheckpoints(files_, root, nullptr);
     if (listed.ok()) {
       for (const ListedCheckpoint& checkpoint : *listed) {
         const TrainingProgress& progress = checkpoint.manifest.progress;
@@ -159,6 +161,9 @@ std::optional<std::string> Checkpointer::AwaitOthers(const Order& order) {
         }
       }
     }
+    const int64_t bytes = BytesBeingKept(files_, root, tag.step);
+    if (bytes != seen_bytes) deadline = absl::Now() + order.wait_for_others;
+    seen_bytes = bytes;
     if (absl::Now() >= deadline) return std::nullopt;
     MutexLock lock(&mutex_);
     if (mutex_.AwaitWithDeadline(Condition(&stop_), absl::Now() + kPublishedPoll)) {

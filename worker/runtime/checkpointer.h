@@ -47,9 +47,9 @@ class Checkpointer {
   // Starts to write `snapshot`. False, and nothing happens, if another is being written just now.
   bool Begin(std::shared_ptr<const ReplicaSnapshot> snapshot) ABSL_LOCKS_EXCLUDED(mutex_);
   // Starts to write `snapshot` as a checkpoint that needs no approval. One that is not sealed is
-  // set aside. One that is sealed is what all members keep: this worker writes it only if another
-  // has not published it within `wait_for_others`. False as for Begin; otherwise ends with
-  // OnStateKept, at the latest when the object goes.
+  // set aside. One that is sealed is what all members keep: this worker writes it only when for
+  // `wait_for_others` none has published it or been seen to write it. False as for Begin; otherwise
+  // ends with OnStateKept, at the latest when the object goes.
   bool Keep(std::shared_ptr<const ReplicaSnapshot> snapshot, bool sealed,
             absl::Duration wait_for_others) ABSL_LOCKS_EXCLUDED(mutex_);
   // The coordinator approves the durable checkpoint of this tag; unknown tags are ignored.

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/status_macros.h"
 #include "worker/checkpoint/checkpoint_reader.h"
 #include "worker/runtime/job_runner.h"
 
@@ -11,6 +12,9 @@ namespace muster {
 namespace {
 
 constexpr absl::Duration kPoll = absl::Milliseconds(20);
+// For a sign of another worker that keeps the state.
+constexpr absl::Duration kFirstWait = absl::Seconds(4);
+constexpr absl::Duration kNextWait = absl::Seconds(1);
 
 }  // namespace
 
@@ -29,7 +33,20 @@ void JobRunner::OfferCheckpoint() {
   const Manifest& manifest = found->checkpoint.manifest;
   core_.Dispatch(worker::CheckpointCommitted{
       {StateTag{manifest.progress.branch, manifest.progress.step, manifest.progress.epoch},
-       found->checkpoint.path, manifest.parameters_sha256}});
+       found->checkpoint.path, manifest.parameters_sha256},
+      context_->id()});
+}
+
+absl::Status JobRunner::CheckUnused() {
+  const CheckpointsSpec& spec = context_->spec().checkpoints;
+  if (spec.directory.empty() || spec.resume) return absl::OkStatus();
+  MUSTER_ASSIGN_OR_RETURN(const std::vector<ListedCheckpoint> listed,
+                          ListCheckpoints(files_, spec.directory, nullptr));
+  if (listed.empty()) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat("checkpoints.directory: ", listed.front().path,
+                   " is of an earlier run; set "
+                   "checkpoints.resume to go on from it, or name another directory"));
 }
 
 void JobRunner::WriteCheckpoint(const StateTag& tag) {
@@ -42,8 +59,9 @@ void JobRunner::WriteCheckpoint(const StateTag& tag) {
 
 void JobRunner::KeepState(const worker::KeepState& order) {
   Add({.run = [this, order] {
+    // One after the other, should those before be gone or unable to write.
     const absl::Duration wait =
-        order.rank == 0 ? absl::ZeroDuration() : options_.final_checkpoint_timeout;
+        order.rank == 0 ? absl::ZeroDuration() : kFirstWait + kNextWait * std::min(order.rank, 16);
     const bool started = StartCheckpoint(
         [&](Checkpointer& checkpointer, std::shared_ptr<const ReplicaSnapshot> state) {
           return checkpointer.Keep(std::move(state), order.sealed, wait);
@@ -112,7 +130,7 @@ absl::StatusOr<std::string> JobRunner::FinalCheckpoint(Epoch epoch, Rank rank,
 }
 
 void JobRunner::OnCheckpointDurable(const CheckpointReport& report) {
-  core_.Dispatch(worker::CheckpointDurable{report});
+  core_.Dispatch(worker::CheckpointDurable{report, context_->id()});
 }
 
 void JobRunner::OnCheckpointCommitted(const CheckpointReport& report,
@@ -120,7 +138,7 @@ void JobRunner::OnCheckpointCommitted(const CheckpointReport& report,
   for (const std::string& warning : warnings) logger_.Warning("checkpoint_retention", warning);
   logger_.Info("checkpoint", "checkpoint is complete",
                {{"path", report.path}, {"checkpoint_step", report.tag.step}});
-  core_.Dispatch(worker::CheckpointCommitted{report});
+  core_.Dispatch(worker::CheckpointCommitted{report, context_->id()});
 }
 
 void JobRunner::OnCheckpointFailed(const StateTag& tag, const absl::Status& status) {

@@ -5,11 +5,13 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "worker/checkpoint/checkpoint_reader.h"
 #include "worker/metrics/operation_log.h"
+#include "worker/runtime/available_memory.h"
 #include "worker/runtime/connect_mesh.h"
 
 namespace muster {
@@ -276,6 +278,22 @@ void JobRunner::Fail(const absl::Status& status) {
 
 // How much memory a job takes is known only when it asks for it, here or in a library. That ends
 // the job and not the worker, which has room for smaller ones.
+// The kernel promises more than it has and ends the process when that is touched, so that the
+// larger part is compared first. (The rest is small beside it, or found out as in OnOutOfMemory.)
+absl::Status JobRunner::CheckMemory() const {
+  const std::optional<int64_t> available = AvailableMemory();
+  // Parameters, gradient, and what the optimizer keeps.
+  const int64_t copies = 2 + context_->rule().state_slots();
+  const int64_t needed =
+      copies * context_->layout().padded_count() * static_cast<int64_t>(sizeof(float));
+  if (!available.has_value() || needed <= *available) return absl::OkStatus();
+  return absl::ResourceExhaustedError(absl::StrFormat(
+      "this worker's memory is too small for the job: its %d parameters, gradients and optimizer "
+      "state take %d MiB, %d MiB are available; use a smaller model, fewer workers on this machine "
+      "or a larger one",
+      context_->layout().parameter_count(), needed >> 20, *available >> 20));
+}
+
 void JobRunner::OnOutOfMemory() {
   beyond_use_ = true;
   std::string size;
@@ -314,6 +332,10 @@ bool JobRunner::Prepare(const JobId& job, const std::shared_ptr<const JobSpec>& 
     return false;
   }
   context_ = *std::move(context);
+  if (const absl::Status fits = CheckMemory(); !fits.ok()) {
+    Fail(fits);
+    return false;
+  }
   SharedBuffer gradients;
   if (options_.arena != nullptr) {
     auto shared = options_.arena->Allocate(
@@ -353,6 +375,7 @@ bool JobRunner::Prepare(const JobId& job, const std::shared_ptr<const JobSpec>& 
 
 absl::Status JobRunner::MakeFresh(const worker::StartFresh& order) {
   if (order.fresh.checkpoint.empty()) {
+    MUSTER_RETURN_IF_ERROR(CheckUnused());
     replica_->Initialize(context_->spec().training.seed, order.tag);
     return absl::OkStatus();
   }

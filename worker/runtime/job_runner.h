@@ -114,10 +114,15 @@ class JobRunner : private CheckpointObserver, private LearningObserver {
 
   // Makes context and replica of the job if they are not there yet. Reports JobFailed.
   bool Prepare(const JobId& job, const std::shared_ptr<const JobSpec>& described);
+  // FAILED_PRECONDITION if checkpoints of an earlier run lie where this one, from the beginning, is
+  // to write: the newest of both would be kept, and those are the earlier one's.
+  absl::Status CheckUnused();
   // Tells the core of the newest complete checkpoint if the job resumes from one.
   void OfferCheckpoint();
   absl::Status MakeFresh(const worker::StartFresh& order);
   void Fail(const absl::Status& status);
+  // RESOURCE_EXHAUSTED if the job's state is more than this machine has.
+  absl::Status CheckMemory() const;
   void OnOutOfMemory();
   void DoConnect(const View& view);
   void DoRunSteps(const View& view, Step first_step);

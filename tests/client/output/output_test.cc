@@ -172,7 +172,8 @@ TEST(RunSummaryTest, HasTheKeysScriptsRelyOn) {
       {"epoch": 5, "cause": "join", "worker": "worker-3", "duration_ms": 120.0},
       {"epoch": 6, "cause": "death", "worker": "worker-1", "duration_ms": null}],
     "step_ms_p50": 7.5, "step_ms_p99": 11.0, "comm_wait_share": 0.125,
-    "checkpoint": "runs/x/checkpoints/step-1000", "parameters_sha256": "abcd"})"));
+    "checkpoint": "runs/x/checkpoints/step-1000", "parameters_sha256": "abcd",
+    "job_id": "job-1", "state": "succeeded", "reason": null})"));
   const std::string text = summary.Text(absl::Seconds(12.34));
   EXPECT_THAT(text, HasSubstr("1000 of 1000"));
   EXPECT_THAT(text, HasSubstr("0.8900"));
@@ -192,6 +193,7 @@ TEST(RunSummaryTest, WhatIsNotKnownIsNull) {
                           "comm_wait_share", "checkpoint", "parameters_sha256"}) {
     EXPECT_TRUE(object.at(key).is_null()) << key;
   }
+  EXPECT_EQ(object["reason"], "no data");
   EXPECT_THAT(summary.Text(absl::Seconds(1)), HasSubstr("no data"));
 }
 

@@ -274,6 +274,23 @@ TEST_F(CheckpointTest, AWriterBesideOthersReplacesNoOtherState) {
   EXPECT_EQ(Find()->checkpoint.manifest.progress.branch, 2u);
 }
 
+TEST_F(CheckpointTest, AWriterTidiesNothingOfOneThatIsAloneAndAtWork) {
+  const OwnedState state(layout_, 100);
+  const auto alone = Writer().Prepare(state.state(), Leftovers::kKeep);
+  ASSERT_TRUE(alone.ok()) << alone.status();
+  EXPECT_GT(BytesBeingKept(files_, root_, 100), alone->bytes);
+  EXPECT_EQ(BytesBeingKept(files_, root_, 99), 0);
+  CheckpointWriter other(files_, {.root = root_, .incarnation = {8}});
+  const OwnedState earlier(layout_, 50), later(layout_, 150);
+  ASSERT_TRUE(other.Commit(*other.Prepare(earlier.state())).ok());
+  ASSERT_TRUE(other.Prepare(earlier.state()).ok());
+  EXPECT_TRUE(files_.Exists(alone->path).value());
+  // What is older than a complete checkpoint is of no use any more.
+  ASSERT_TRUE(other.Commit(*other.Prepare(later.state())).ok());
+  ASSERT_TRUE(other.Prepare(earlier.state()).ok());
+  EXPECT_FALSE(files_.Exists(alone->path).value());
+}
+
 TEST_F(CheckpointTest, OneThatWasSetAsideStaysAndIsNamedButNotTaken) {
   const OwnedState state(layout_, 100);
   CheckpointWriter writer = Writer();

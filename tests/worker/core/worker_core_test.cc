@@ -111,7 +111,7 @@ TEST_F(WorkerCoreTest, Rule4OnlyStableStepsAreShown) {
   Feed(worker::StepPrepared{1, 1});
   Feed(worker::RecordFormed{1, MakeRecord(1, 1)});
   Feed(worker::ProgressMeasured{progress});
-  Feed(worker::CheckpointDurable{{{1, 1, 1}, "dir", "sum"}});
+  Feed(worker::CheckpointDurable{{{1, 1, 1}, "dir", "sum"}, "j"});
   EXPECT_FALSE(core_.Status().progress.has_value());
   EXPECT_FALSE(core_.Status().durable.has_value());
   Feed(worker::StepApplied{1, {1, 1, 1}});
@@ -121,8 +121,17 @@ TEST_F(WorkerCoreTest, Rule4OnlyStableStepsAreShown) {
   EXPECT_EQ(core_.Status().durable->path, "dir");
   EXPECT_THAT(Tell(CommitCheckpoint{{1, 1, 1}}), ElementsAre("name-files 1.1@1"));
   EXPECT_THAT(Tell(CommitCheckpoint{{1, 1, 1}}), IsEmpty());  // said again
-  Feed(worker::CheckpointCommitted{{{1, 1, 1}, "dir", "sum"}});
+  Feed(worker::CheckpointCommitted{{{1, 1, 1}, "dir", "sum"}, "j"});
   EXPECT_EQ(core_.Status().committed->path, "dir");
+}
+
+TEST_F(WorkerCoreTest, ACheckpointOfAJobThatHasEndedIsNotOfTheNext) {
+  Start();
+  Tell(EndJob{"j", JobState::kCancelled, ""});
+  Feed(worker::CheckpointCommitted{{{1, 1, 1}, "dir", "sum"}, "j"});
+  Feed(worker::CheckpointDurable{{{1, 1, 1}, "dir", "sum"}, "j"});
+  EXPECT_FALSE(core_.Status().committed.has_value());
+  EXPECT_FALSE(core_.Status().durable.has_value());
 }
 
 TEST_F(WorkerCoreTest, OldAndForeignDirectivesAreIgnored) {

@@ -92,6 +92,17 @@ TEST_F(CheckpointerTest, AnotherPublishesASealedStateWhenTheFirstDoesNot) {
   EXPECT_THAT(NamesOnDisk(), ElementsAre("step-00000005"));
 }
 
+TEST_F(CheckpointerTest, WhoeverWaitsForOneThatDiedWhileWritingWritesInTheEnd) {
+  const std::string half = root_ + "/.alone-step-00000005-00000000000000ff";
+  ASSERT_TRUE(files_.CreateDirectories(half).ok());
+  ASSERT_TRUE(WriteFileDurably(files_, half + "/model-00001-of-00001.safetensors", "half").ok());
+  Observer observer;
+  Checkpointer other(*job_, files_, Incarnation{2}, observer);
+  ASSERT_TRUE(other.Keep(replica_->Snapshot(), /*sealed=*/true, absl::Milliseconds(300)));
+  ASSERT_TRUE(observer.AwaitKept().ok());
+  EXPECT_THAT(NamesOnDisk(), ::testing::Contains("step-00000005"));
+}
+
 TEST_F(CheckpointerTest, WhoeverWaitsForOthersWritesBeforeItGoes) {
   Observer observer;
   {

@@ -136,6 +136,17 @@ TEST_F(JobRunnerTest, AJobWhoseCheckpointsCannotBeWrittenFailsBeforeItTrains) {
   EXPECT_TRUE(absl::StartsWith(core_.failures().front(), "checkpoints.directory: "));
 }
 
+TEST_F(JobRunnerTest, AModelLargerThanTheMachineIsRefusedBeforeItsMemoryIsTouched) {
+  JobSpec spec = SmallJob(files_, directory_.path());
+  spec.model = MlpSpec{.hidden = {1 << 20, 1 << 20}};  // 2^40 weights: 16 TiB
+  spec.communication.bucket_bytes = 1 << 30;
+  runner_.Quiesce({1, "job", std::make_shared<const JobSpec>(spec)});
+  EXPECT_FALSE(core_.AwaitQuiesced(1));
+  ASSERT_EQ(core_.failures().size(), 1u);
+  EXPECT_TRUE(absl::StrContains(core_.failures().front(), "MiB are available"))
+      << core_.failures().front();
+}
+
 TEST_F(JobRunnerTest, AJobThatDoesNotFitIntoMemoryFailsAndTheWorkerGoesOn) {
   const auto spec = std::make_shared<const JobSpec>(SmallJob(files_, directory_.path()));
   core_.Exhaust();
