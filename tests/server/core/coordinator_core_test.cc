@@ -253,5 +253,66 @@ TEST(CoordinatorCoreTest, AnUnknownJobIsEndedOnTheWorker) {
   EXPECT_THAT(fleet.Join(1), ElementsAre("#1 <- welcome", "#1 <- end-job gone failed unknown"));
 }
 
+TEST(CoordinatorCoreTest, AJobWaitsForWorkersThatStillEndAnotherJob) {
+  FleetScript fleet;
+  fleet.status(1).job = "gone";
+  fleet.status(1).phase = WorkerPhase::kOrphaned;
+  fleet.Join(1);
+  fleet.Submit(1, 1, 100);
+  // Worker 2 would do, but what worker 1 writes may be what the job resumes from.
+  EXPECT_THAT(fleet.Join(2), Not(Contains(HasSubstr("propose"))));
+  fleet.status(1).job = "";
+  fleet.status(1).phase = WorkerPhase::kIdle;
+  EXPECT_THAT(fleet.Say(1), Contains("#1 <- propose 1"));
+}
+
+TEST(CoordinatorCoreTest, AJobWaitsForThemOnlyForTheStartTimeout) {
+  FleetScript fleet;
+  fleet.status(1).job = "gone";
+  fleet.status(1).phase = WorkerPhase::kOrphaned;
+  fleet.Join(1);
+  fleet.Submit(1, 1, 100);
+  fleet.Join(2);
+  EXPECT_THAT(fleet.Fire(TimerKind::kStart), Contains("#2 <- propose 1"));
+}
+
+TEST(CoordinatorCoreTest, ACheckpointOfAnotherJobIsNotResumedFrom) {
+  FleetScript fleet;
+  fleet.Submit(1, 1, 100);
+  fleet.status(1).committed = CheckpointReport{{1, 50, 1}, "dir", "sum"};
+  fleet.Join(1);
+  WorkerStatus& status = fleet.status(1);
+  status.job = "gone";
+  status.phase = WorkerPhase::kQuiesced;
+  status.seen_epoch = status.answered_epoch = 1;
+  EXPECT_THAT(fleet.Say(1), Not(Contains(HasSubstr("fresh 'dir'"))));
+}
+
+TEST(CoordinatorCoreTest, TheFirstViewWaitsForAWorkerThatLoadsSlowly) {
+  CoordinatorOptions options;
+  options.learner_answer_timeout = absl::Seconds(5);
+  options.start_timeout = absl::Seconds(30);
+  CoordinatorCore core(options, PersistentState());
+  core.Start(absl::UnixEpoch());
+  coordinator::JobSubmitted submitted;
+  submitted.plan = {
+      .id = "j", .min_workers = 1, .start_workers = 1, .max_workers = 1, .total_steps = 10};
+  core.Handle(submitted, absl::UnixEpoch());
+  Hello hello;
+  hello.protocol_version = kControlProtocolVersion;
+  hello.self = {.name = "w", .incarnation = Incarnation{1}};
+  core.Handle(coordinator::SessionOpened{hello}, absl::UnixEpoch());
+  WorkerStatus status;
+  status.sequence = 1;
+  for (const coordinator::Action& action :
+       core.Handle(coordinator::StatusReceived{Incarnation{1}, status}, absl::UnixEpoch())) {
+    const auto* set = std::get_if<coordinator::SetTimer>(&action);
+    if (set == nullptr || set->id.kind != TimerKind::kLearnerAnswer) continue;
+    EXPECT_EQ(set->at, absl::UnixEpoch() + absl::Seconds(30));
+    return;
+  }
+  ADD_FAILURE() << "no timer for the answers";
+}
+
 }  // namespace
 }  // namespace muster

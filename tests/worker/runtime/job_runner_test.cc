@@ -136,6 +136,27 @@ TEST_F(JobRunnerTest, AJobWhoseCheckpointsCannotBeWrittenFailsBeforeItTrains) {
   EXPECT_TRUE(absl::StartsWith(core_.failures().front(), "checkpoints.directory: "));
 }
 
+// Whose checkpoints would otherwise be kept in place of this run's own.
+TEST_F(JobRunnerTest, ARunFromTheBeginningRefusesTheCheckpointsOfAnother) {
+  JobSpec spec = SmallJob(files_, directory_.path());
+  spec.checkpoints.directory = directory_.Path("checkpoints");
+  const auto start = [this](const JobId& job, const std::shared_ptr<const JobSpec>& shared) {
+    runner_.Quiesce({1, job, shared});
+    EXPECT_TRUE(core_.AwaitQuiesced(1)) << absl::StrJoin(core_.failures(), "; ");
+    runner_.StartFresh({.job = job, .epoch = 1, .tag = {1, 0, 1}, .fresh = {}, .spec = shared});
+  };
+  start("first", std::make_shared<const JobSpec>(spec));
+  runner_.KeepState({.tag = {1, 0, 1}, .sealed = true, .rank = 0});
+  ASSERT_TRUE(WaitUntil([&] {
+    const auto names = files_.ListDirectory(spec.checkpoints.directory);
+    return names.ok() && *names == std::vector<std::string>{"step-00000000"};
+  }));
+  start("second", std::make_shared<const JobSpec>(spec));
+  ASSERT_TRUE(WaitUntil([&] { return !core_.failures().empty(); }));
+  EXPECT_TRUE(absl::StrContains(core_.failures().front(), "step-00000000 is of an earlier run"))
+      << core_.failures().front();
+}
+
 TEST_F(JobRunnerTest, AModelLargerThanTheMachineIsRefusedBeforeItsMemoryIsTouched) {
   JobSpec spec = SmallJob(files_, directory_.path());
   spec.model = MlpSpec{.hidden = {1 << 20, 1 << 20}};  // 2^40 weights: 16 TiB
