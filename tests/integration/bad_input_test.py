@@ -149,7 +149,8 @@ class BadInputTest(FleetTest):
         metrics, = (self.directory / "run").glob("*/metrics.jsonl")
         steps = [json.loads(line)["step"] for line in metrics.read_text().splitlines()
                  if json.loads(line)["kind"] == "step"]
-        self.assertEqual(json.loads(summary.read_text())["steps"], max(steps))
+        # Another worker may end the job before rank 0 has written the last step.
+        self.assertIn(json.loads(summary.read_text())["steps"] - max(steps), (0, 1))
 
     def test_port_in_use(self):
         with socket.socket() as taken:
