@@ -49,7 +49,7 @@ absl::Status JobRunner::CheckUnused() {
                    "checkpoints.resume to go on from it, or name another directory"));
 }
 
-void JobRunner::WriteCheckpoint(const StateTag& tag) {
+void JobRunner::WriteCheckpoint() {
   Add({.run = [this] {
     StartCheckpoint([](Checkpointer& checkpointer, std::shared_ptr<const ReplicaSnapshot> state) {
       return checkpointer.Begin(std::move(state));

@@ -83,7 +83,7 @@ class JobRunner : private CheckpointObserver, private LearningObserver {
   void RunSteps(const View& view, Step first_step);
   void DoFinalWork(Epoch epoch, const StateTag& tag);
   void SealAmongMembers(const worker::SealAmongMembers& order);
-  void WriteCheckpoint(const StateTag& tag);
+  void WriteCheckpoint();
   void KeepState(const worker::KeepState& order);
   void CommitCheckpointFiles(const StateTag& tag) ABSL_LOCKS_EXCLUDED(mutex_);
   void SetStable(const StateTag& stable);

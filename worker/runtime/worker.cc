@@ -187,7 +187,7 @@ class Daemon::Impl : private SessionObserver {
   void Obey(const worker::ConnectMesh& order) { runner_->ConnectMesh(order.view); }
   void Obey(const worker::RunSteps& order) { runner_->RunSteps(order.view, order.first_step); }
   void Obey(const worker::DoFinalWork& order) { runner_->DoFinalWork(order.epoch, order.tag); }
-  void Obey(const worker::StartDrainCheckpoint& order) { runner_->WriteCheckpoint(order.tag); }
+  void Obey(const worker::StartDrainCheckpoint&) { runner_->WriteCheckpoint(); }
   void Obey(const worker::SealAmongMembers& order) { runner_->SealAmongMembers(order); }
   void Obey(const worker::KeepState& order) { runner_->KeepState(order); }
   void Obey(const worker::CommitCheckpointFiles& order) {

@@ -11,6 +11,7 @@
 #include <filesystem>
 #include <vector>
 
+#include "base/check.h"
 #include "collectives/engine/communicator.h"
 #include "collectives/transport/culprit.h"
 #include "collectives/transport/shm/host_mesh.h"
@@ -116,16 +117,28 @@ class Rank1Process {
   char peer_[64] = {};
 };
 
+// This process's end of a mesh with `other`, and a registered buffer of 2s.
+struct Rank0 {
+  explicit Rank0(Rank1Process& other)
+      : arena(SharedArena::Create()),
+        communicator(other.Connect(arena.value())),
+        buffer((*arena)->Allocate(kCount * 4)) {
+    MUSTER_CHECK(communicator.ok()) << communicator.status();
+    MUSTER_CHECK(buffer.ok()) << buffer.status();
+    std::fill(data(), data() + kCount, 2.0f);
+  }
+  float* data() { return reinterpret_cast<float*>(buffer->data()); }
+
+  absl::StatusOr<std::shared_ptr<SharedArena>> arena;
+  absl::StatusOr<std::unique_ptr<Communicator>> communicator;
+  absl::StatusOr<SharedBuffer> buffer;
+};
+
 TEST(ShmMeshTest, AKilledProcessFailsTheWaitingRankAndIsNamed) {
   Rank1Process other(/*endlessly=*/true);
-  auto arena = SharedArena::Create();
-  ASSERT_TRUE(arena.ok()) << arena.status();
-  auto communicator = other.Connect(*arena);
-  ASSERT_TRUE(communicator.ok()) << communicator.status();
-  auto buffer = (*arena)->Allocate(kCount * 4);
-  ASSERT_TRUE(buffer.ok());
-  auto* const data = reinterpret_cast<float*>(buffer->data());
-  std::fill(data, data + kCount, 2.0f);
+  Rank0 own(other);
+  auto& communicator = own.communicator;
+  float* const data = own.data();
   absl::Status status;
   for (int round = 0; status.ok(); ++round) {
     ASSERT_LT(round, 10000);
@@ -141,14 +154,9 @@ TEST(ShmMeshTest, AFrozenProcessCannotWriteToABufferRenewedAfterClose) {
   // Freezes the other rank at ever new moments; now and then one is within its writes.
   for (int attempt = 0; attempt < 12; ++attempt) {
     Rank1Process other(/*endlessly=*/true);
-    auto arena = SharedArena::Create();
-    ASSERT_TRUE(arena.ok()) << arena.status();
-    auto communicator = other.Connect(*arena);
-    ASSERT_TRUE(communicator.ok()) << communicator.status();
-    auto buffer = (*arena)->Allocate(kCount * 4);
-    ASSERT_TRUE(buffer.ok());
-    auto* const data = reinterpret_cast<float*>(buffer->data());
-    std::fill(data, data + kCount, 2.0f);
+    Rank0 own(other);
+    auto& communicator = own.communicator;
+    float* const data = own.data();
     CollectiveOptions options;
     options.timeout = absl::Milliseconds(300);
     absl::Status status;
@@ -160,7 +168,7 @@ TEST(ShmMeshTest, AFrozenProcessCannotWriteToABufferRenewedAfterClose) {
     }
     EXPECT_EQ(status.code(), absl::StatusCode::kDeadlineExceeded) << status;
     if ((*communicator)->MustRenewBuffers()) {
-      ASSERT_TRUE(buffer->Renew().ok());
+      ASSERT_TRUE(own.buffer->Renew().ok());
     }
     std::fill(data, data + kCount, 7.0f);
     kill(other.pid(), SIGCONT);
