@@ -101,6 +101,14 @@ Work Communicator::AllReduce(const void* input, void* output, int64_t count, DTy
   return Issue(std::move(call), options);
 }
 
+Work Communicator::AllReduceV(const void* input, void* output, absl::Span<const int64_t> counts,
+                              DType dtype, ReduceOp op, const CollectiveOptions& options) {
+  Call call = MakeCall(Collective::kAllReduce, input, output, dtype);
+  call.request.counts.assign(counts.begin(), counts.end());
+  call.op = op;
+  return Issue(std::move(call), options);
+}
+
 Work Communicator::ReduceScatter(const void* input, void* output, absl::Span<const int64_t> counts,
                                  DType dtype, ReduceOp op, const CollectiveOptions& options) {
   Call call = MakeCall(Collective::kReduceScatter, input, output, dtype);

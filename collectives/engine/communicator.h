@@ -132,6 +132,10 @@ class Communicator {
   // output = reduction of all ranks' inputs, `count` elements each.
   Work AllReduce(const void* input, void* output, int64_t count, DType dtype, ReduceOp op,
                  const CollectiveOptions& options = {});
+  // The same cut into chunks as given, counts[c] elements owned and summed as those of rank c
+  // (docs/algorithms.md, One order of summation): the same bits as ReduceScatter with these counts.
+  Work AllReduceV(const void* input, void* output, absl::Span<const int64_t> counts, DType dtype,
+                  ReduceOp op, const CollectiveOptions& options = {});
   // input: sum of counts elements; output: counts[rank], the reduction of that part.
   Work ReduceScatter(const void* input, void* output, absl::Span<const int64_t> counts, DType dtype,
                      ReduceOp op, const CollectiveOptions& options = {});

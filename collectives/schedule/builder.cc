@@ -6,28 +6,6 @@
 #include "base/check.h"
 
 namespace muster::schedule_internal {
-namespace {
-
-std::vector<int64_t> ChunkCounts(const ScheduleRequest& request) {
-  switch (request.collective) {
-    case Collective::kAllReduce:
-    case Collective::kReduce:
-    case Collective::kBroadcast:
-    case Collective::kSendReceive:
-      return EvenCounts(request.count, request.size);
-    case Collective::kReduceScatter:
-    case Collective::kAllGather:
-    case Collective::kGather:
-    case Collective::kScatter:
-      return request.counts;
-    case Collective::kAllToAll:
-    case Collective::kBarrier:
-      break;
-  }
-  return std::vector<int64_t>(request.size, 0);
-}
-
-}  // namespace
 
 ScheduleStep Send(Rank peer, Slice source) {
   return {.kind = StepKind::kSend, .peer = peer, .source = source};

@@ -60,8 +60,7 @@ class ScheduleBuilder {
   // All ranks; `first` is number 0.
   Team Everyone(Rank first = 0) const;
 
-  // Elements in the chunk of a rank, and before it. All-reduce and reduce cut their vector with
-  // ChunkOf.
+  // Elements in the chunk of a rank (ChunkCounts), and before it.
   int64_t ChunkCount(Rank chunk) const { return offsets_[chunk + 1] - offsets_[chunk]; }
   int64_t ChunkOffset(Rank chunk) const { return offsets_[chunk]; }
   // The chunks of a run as a part of a slice that holds the whole vector.

@@ -43,16 +43,18 @@ ScheduleCost DirectAllGatherCost(const Chunks& c) {
   return {OneHop(c.size), (c.size - 1) * c.FilledAt(c.rank), (c.size - 1) * c.Own(), 0, 0};
 }
 
-// Rows of one vector of request.count: `sends` whole ones.
+// Rows of whole vectors: `sends` of them.
 ScheduleCost WholeVectors(const ScheduleRequest& request, int64_t hops, int64_t sends) {
-  return {hops, request.count > 0 ? sends : 0, sends * request.count, 0, 0};
+  const int64_t count = VectorCount(request);
+  return {hops, count > 0 ? sends : 0, sends * count, 0, 0};
 }
 
 // The push of a parameter server.
 ScheduleCost StarReduceCost(const ScheduleRequest& request) {
   const int64_t others = request.size - 1;
   if (request.rank != request.root) return WholeVectors(request, 1, 1);
-  return {OneHop(request.size), 0, 0, others * request.count, others * request.count};
+  const int64_t count = others * VectorCount(request);
+  return {OneHop(request.size), 0, 0, count, count};
 }
 
 ScheduleCost AllReduceCost(const ScheduleRequest& request) {

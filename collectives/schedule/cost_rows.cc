@@ -24,12 +24,6 @@ int64_t BinomialChildrenOf(int64_t number, int64_t size) {
   return std::min(FloorLog2(number & -number), CeilLog2(size - number));
 }
 
-std::vector<int64_t> CountsOf(const ScheduleRequest& request) {
-  return request.collective == Collective::kAllReduce || request.collective == Collective::kReduce
-             ? EvenCounts(request.count, request.size)
-             : request.counts;
-}
-
 }  // namespace
 
 int64_t CeilLog2(int64_t value) { return std::bit_width(static_cast<uint64_t>(value - 1)); }
@@ -40,7 +34,7 @@ ScheduleCost operator+(const ScheduleCost& a, const ScheduleCost& b) {
           a.scratch_count + b.scratch_count, a.elements_reduced + b.elements_reduced};
 }
 
-Chunks::Chunks(const ScheduleRequest& request) : Chunks(CountsOf(request), request.rank) {}
+Chunks::Chunks(const ScheduleRequest& request) : Chunks(ChunkCounts(request), request.rank) {}
 
 Chunks::Chunks(std::vector<int64_t> counts_in, int64_t rank_in)
     : counts(std::move(counts_in)), rank(rank_in), size(static_cast<int64_t>(counts.size())) {
@@ -96,7 +90,7 @@ ScheduleCost BruckAllGatherCost(const Chunks& c) {
 ScheduleCost RecursiveDoublingCost(const ScheduleRequest& request) {
   const int64_t rounds = FloorLog2(request.size);
   const int64_t folded = request.size - (int64_t{1} << rounds);
-  const int64_t n = request.count;
+  const int64_t n = VectorCount(request);
   const int64_t any = n > 0 ? 1 : 0;
   // What is folded in comes out folded again after all rounds only if the two are complements.
   const bool folds_twice = 2 * folded > request.size - folded;
@@ -114,7 +108,7 @@ ScheduleCost DoubleTreeCost(const ScheduleRequest& request) {
   ScheduleCost cost = {.hops = 2 * CeilLog2(size)};
   if (size == 1) return cost;
   for (int tree = 0; tree < 2; ++tree) {
-    const int64_t half = ChunkOf(request.count, 2, tree).count;
+    const int64_t half = ChunkOf(VectorCount(request), 2, tree).count;
     int64_t number = request.rank;
     if (tree == 1) number = size % 2 == 0 ? size - 1 - number : (number + size - 1) % size;
     // Even numbers have a child before them, and one behind if there is anybody.
@@ -141,7 +135,8 @@ ScheduleCost HierarchicalCost(const ScheduleRequest& request) {
     my_host = static_cast<int64_t>(host);
     local = found - hosts[host].begin();
   }
-  const Chunks mine(EvenCounts(request.count, static_cast<int>(hosts[my_host].size())), local);
+  const int64_t vector = VectorCount(request);
+  const Chunks mine(EvenCounts(vector, static_cast<int>(hosts[my_host].size())), local);
   const int64_t own_filled = mine.FilledAt(local);
   // Reduce-scatter and all-gather inside the host.
   ScheduleCost cost = {.hops = any_shared ? 2 : 0,
@@ -151,7 +146,7 @@ ScheduleCost HierarchicalCost(const ScheduleRequest& request) {
   const auto count = static_cast<int64_t>(hosts.size());
   if (count == 1) return cost;
   cost.hops += 2 * CeilLog2(count);
-  for (const HostLane& lane : HostLanes(request.count, hosts)) {
+  for (const HostLane& lane : HostLanes(vector, hosts)) {
     if (lane.owners[my_host] != local) continue;
     const Chunks chunks(EvenCounts(lane.count, static_cast<int>(count)), my_host);
     ScheduleCost between = HalvingReduceScatterCost(chunks, false) + DoublingAllGatherCost(chunks);

@@ -54,7 +54,7 @@ Schedule DoubleTreeAllReduce(const ScheduleRequest& request) {
   std::array<Chunk, 2> halves;
   for (int tree = 0; tree < 2; ++tree) {
     places[tree] = DoubleTreePlace(tree, request.rank, request.size);
-    halves[tree] = ChunkOf(request.count, 2, tree);
+    halves[tree] = ChunkOf(input.count, 2, tree);
   }
   // Both trees reduce before either broadcasts, so that a pair joined in both is not kept waiting.
   for (int tree = 0; tree < 2; ++tree) {

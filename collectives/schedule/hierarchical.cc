@@ -109,7 +109,7 @@ Schedule HierarchicalAllReduce(const ScheduleRequest& request) {
   AddHostReduceScatter(builder, mine, hosts.size() == 1);
   if (hosts.size() > 1) {
     // Every rank takes its lanes in the same order, so they can't wait for each other in a circle.
-    for (const HostLane& lane : HostLanes(request.count, hosts)) {
+    for (const HostLane& lane : HostLanes(VectorCount(request), hosts)) {
       if (lane.owners[my_host] != mine.index) continue;
       Team owners = {.members = {}, .index = static_cast<int>(my_host)};
       for (size_t host = 0; host < hosts.size(); ++host) {

@@ -17,11 +17,11 @@ absl::Status Invalid(const ScheduleRequest& request, absl::string_view problem) 
 
 bool HasOneCount(const ScheduleRequest& request) {
   switch (request.collective) {
-    case Collective::kAllReduce:
     case Collective::kBroadcast:
     case Collective::kReduce:
     case Collective::kSendReceive:
       return true;
+    case Collective::kAllReduce:
     case Collective::kAllToAll:
       return request.counts.empty();
     case Collective::kReduceScatter:
@@ -34,9 +34,23 @@ bool HasOneCount(const ScheduleRequest& request) {
   return false;
 }
 
-bool HasChunkCounts(Collective collective) {
-  return collective == Collective::kReduceScatter || collective == Collective::kAllGather ||
-         collective == Collective::kGather || collective == Collective::kScatter;
+bool HasChunkCounts(const ScheduleRequest& request) {
+  switch (request.collective) {
+    case Collective::kReduceScatter:
+    case Collective::kAllGather:
+    case Collective::kGather:
+    case Collective::kScatter:
+      return true;
+    case Collective::kAllReduce:
+      return !request.counts.empty();
+    case Collective::kBroadcast:
+    case Collective::kBarrier:
+    case Collective::kReduce:
+    case Collective::kAllToAll:
+    case Collective::kSendReceive:
+      return false;
+  }
+  return false;
 }
 
 bool HasRoot(const ScheduleRequest& request) {
@@ -60,7 +74,7 @@ bool HasRoot(const ScheduleRequest& request) {
 
 size_t ExpectedCounts(const ScheduleRequest& request) {
   const auto size = static_cast<size_t>(request.size);
-  if (HasChunkCounts(request.collective)) return size;
+  if (HasChunkCounts(request)) return size;
   if (request.collective == Collective::kAllToAll && !request.counts.empty()) return size * size;
   return 0;
 }
@@ -227,14 +241,36 @@ bool SharesMemory(const ScheduleRequest& request) {
   return false;
 }
 
+int64_t VectorCount(const ScheduleRequest& request) {
+  switch (request.collective) {
+    case Collective::kAllToAll:
+    case Collective::kBarrier:
+      return 0;
+    case Collective::kAllReduce:
+    case Collective::kReduceScatter:
+    case Collective::kAllGather:
+    case Collective::kBroadcast:
+    case Collective::kReduce:
+    case Collective::kGather:
+    case Collective::kScatter:
+    case Collective::kSendReceive:
+      break;
+  }
+  return request.count + Sum(request.counts);  // One of the two is given.
+}
+
+std::vector<int64_t> ChunkCounts(const ScheduleRequest& request) {
+  if (HasChunkCounts(request)) return request.counts;
+  return EvenCounts(VectorCount(request), request.size);
+}
+
 int64_t InputCount(const ScheduleRequest& request) {
   const bool is_root = request.rank == request.root;
   switch (request.collective) {
     case Collective::kAllReduce:
     case Collective::kReduce:
-      return request.count;
     case Collective::kReduceScatter:
-      return Sum(request.counts);
+      return VectorCount(request);
     case Collective::kAllGather:
     case Collective::kGather:
       return request.counts[request.rank];
@@ -259,12 +295,11 @@ int64_t OutputCount(const ScheduleRequest& request) {
   switch (request.collective) {
     case Collective::kAllReduce:
     case Collective::kBroadcast:
-      return request.count;
+    case Collective::kAllGather:
+      return VectorCount(request);
     case Collective::kReduceScatter:
     case Collective::kScatter:
       return request.counts[request.rank];
-    case Collective::kAllGather:
-      return Sum(request.counts);
     case Collective::kReduce:
       return is_root ? request.count : 0;
     case Collective::kGather:

@@ -25,12 +25,13 @@ struct ScheduleRequest {
   Rank rank = 0;
   int size = 1;  // number of ranks
 
-  // All-reduce, broadcast, reduce, send-receive: number of elements. All-to-all: elements of every
-  // block, if `counts` is empty. Otherwise 0.
+  // Broadcast, reduce, send-receive: number of elements; all-reduce as well, if `counts` is empty.
+  // All-to-all: elements of every block, if `counts` is empty. Otherwise 0.
   int64_t count = 0;
   // Reduce-scatter, all-gather, gather, scatter: elements of each rank's chunk, in rank order.
-  // All-to-all: empty, or size * size entries: counts[a * size + b] goes from a to b. Chunks and
-  // blocks may be uneven and empty. Otherwise empty.
+  // All-reduce: empty for chunks as ChunkOf cuts them, or the same; they say whose order each
+  // element is summed in. All-to-all: empty, or size * size entries: counts[a * size + b] goes from
+  // a to b. Chunks and blocks may be uneven and empty. Otherwise empty.
   std::vector<int64_t> counts;
 
   // Broadcast, scatter, send-receive: who has the data. Reduce, gather: who gets it. The star
@@ -68,6 +69,10 @@ absl::Span<const Algorithm> AlgorithmsOf(Collective collective);
 // bits. True for collectives that do not reduce.
 bool KeepsCanonicalOrder(Collective collective, Algorithm algorithm);
 
+// Elements of the whole vector, of which each rank owns a chunk; 0 for all-to-all and barrier.
+int64_t VectorCount(const ScheduleRequest& request);
+// Elements of each rank's chunk of it.
+std::vector<int64_t> ChunkCounts(const ScheduleRequest& request);
 // Elements of the input, of the output, for request.rank. Requires: a valid request.
 int64_t InputCount(const ScheduleRequest& request);
 int64_t OutputCount(const ScheduleRequest& request);

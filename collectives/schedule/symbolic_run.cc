@@ -11,23 +11,9 @@
 namespace muster::schedule_internal {
 namespace {
 
-std::vector<int64_t> ChunkCounts(const ScheduleRequest& request) {
-  switch (request.collective) {
-    case Collective::kAllReduce:
-    case Collective::kReduce:
-      return EvenCounts(request.count, request.size);
-    case Collective::kReduceScatter:
-    case Collective::kAllGather:
-    case Collective::kGather:
-    case Collective::kScatter:
-      return request.counts;
-    case Collective::kBroadcast:
-    case Collective::kBarrier:
-    case Collective::kAllToAll:
-    case Collective::kSendReceive:
-      break;
-  }
-  return {};
+// Each chunk of the vector is some rank's own; elsewhere all of it is one rank's.
+bool HasOwners(Collective collective) {
+  return collective != Collective::kBroadcast && collective != Collective::kSendReceive;
 }
 
 bool InputIsLarger(Collective collective) {
@@ -71,7 +57,8 @@ SymbolicRun::SymbolicRun(absl::Span<const ScheduleRequest> requests,
       canonical_order_(KeepsCanonicalOrder(collective_, requests[0].algorithm)),
       pool_(size_, requests[0].half_precision, !canonical_order_),
       ranks_(size_) {
-  const std::vector<int64_t> counts = ChunkCounts(requests[0]);
+  std::vector<int64_t> counts;
+  if (HasOwners(collective_)) counts = ChunkCounts(requests[0]);
   for (size_t owner = 0; owner < counts.size(); ++owner) {
     owners_.insert(owners_.end(), counts[owner], static_cast<Rank>(owner));
   }

@@ -11,8 +11,12 @@ namespace {
 // Pieces start at multiples of this many elements, so that vectors stay aligned.
 constexpr int64_t kPieceUnit = 64;
 
-bool HasCounts(Collective collective) {
-  return collective == Collective::kReduceScatter || collective == Collective::kAllGather;
+// A broadcast's root owns everything.
+std::vector<int64_t> OwnedCounts(const ScheduleRequest& request) {
+  if (request.collective != Collective::kBroadcast) return ChunkCounts(request);
+  std::vector<int64_t> counts(request.size);
+  counts[request.root] = request.count;
+  return counts;
 }
 
 }  // namespace
@@ -33,7 +37,8 @@ bool WindowSchedule::Supports(Collective collective) {
 bool WindowSchedule::FitsSmall(const ScheduleRequest& request, int64_t half_elements) {
   int64_t most = request.count;
   for (int64_t count : request.counts) {
-    if (request.collective == Collective::kReduceScatter) {
+    if (request.collective == Collective::kReduceScatter ||
+        request.collective == Collective::kAllReduce) {
       most += count;
     } else {
       most = std::max(most, count);
@@ -53,15 +58,7 @@ WindowSchedule::WindowSchedule(ScheduleRequest request, WindowMode mode, int64_t
   MUSTER_CHECK_GE(half_elements, kPieceUnit * size_);
   offsets_.push_back(0);
   int64_t longest = 0;
-  for (Rank chunk = 0; chunk < size_; ++chunk) {
-    int64_t count = 0;
-    if (HasCounts(request_.collective)) {
-      count = request_.counts[chunk];
-    } else if (request_.collective == Collective::kAllReduce) {
-      count = ChunkOf(request_.count, size_, chunk).count;
-    } else if (chunk == request_.root) {
-      count = request_.count;  // Broadcast: the root's chunk is everything.
-    }
+  for (const int64_t count : OwnedCounts(request_)) {
     longest = std::max(longest, count);
     offsets_.push_back(offsets_.back() + count);
   }

@@ -39,7 +39,8 @@ bool IsPure(const std::string& path) {
   for (const char* folder : {"server/core", "worker/core", "collectives/schedule"}) {
     if (IsUnder(path, folder)) return true;
   }
-  for (const char* file : {"state/layout.", "state/range.", "state/shard_map."}) {
+  for (const char* file : {"state/bucket_order.", "state/bucket_slices.", "state/layout.",
+                           "state/range.", "state/shard_map."}) {
     if (absl::StartsWith(path, file)) return true;
   }
   return false;

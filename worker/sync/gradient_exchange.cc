@@ -5,19 +5,21 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
+#include "state/bucket_order.h"
 
 namespace muster {
 
 GradientExchange::GradientExchange(Communicator& communicator, const Layout& layout,
                                    const GradientExchangeOptions& options)
-    : communicator_(communicator), layout_(layout), options_(options) {
+    : communicator_(communicator),
+      layout_(layout),
+      options_(options),
+      slices_(BucketSlices::Even(layout, communicator.world_size()).value()) {
   works_.reserve(layout.buckets().size());
 }
 
 void GradientExchange::Start(Step step, int block, absl::Span<float> gradients) {
-  const Layout::BucketRange range = layout_.BucketsOfBlock(block);
-  // Backward reaches the end of a block first, so its last bucket is complete first.
-  for (int i = range.last - 1; i >= range.first; --i) {
+  for (const int i : BucketsAsCompleted(layout_, block)) {
     const Bucket& bucket = layout_.buckets()[i];
     CollectiveOptions options;
     options.timeout = options_.timeout;
@@ -25,8 +27,8 @@ void GradientExchange::Start(Step step, int block, absl::Span<float> gradients) 
     options.step = step;
     options.algorithm = options_.algorithm;
     float* const data = gradients.data() + bucket.offset;
-    works_.push_back(
-        communicator_.AllReduce(data, data, bucket.count, DType::kF32, ReduceOp::kSum, options));
+    works_.push_back(communicator_.AllReduceV(data, data, slices_.CountsOf(i), DType::kF32,
+                                              ReduceOp::kSum, options));
   }
 }
 

@@ -14,6 +14,7 @@
 #include "absl/types/span.h"
 #include "base/ids.h"
 #include "collectives/engine/communicator.h"
+#include "state/bucket_slices.h"
 #include "state/layout.h"
 #include "state/range.h"
 #include "worker/sync/commit_exchange.h"
@@ -27,7 +28,8 @@ struct GradientExchangeOptions {
 
 class GradientExchange {
  public:
-  // Both must outlive the object.
+  // Both must outlive the object. Each bucket is cut as all strategies cut it
+  // (state/bucket_slices.h).
   GradientExchange(Communicator& communicator, const Layout& layout,
                    const GradientExchangeOptions& options);
 
@@ -65,6 +67,7 @@ class GradientExchange {
   Communicator& communicator_;
   const Layout& layout_;
   const GradientExchangeOptions options_;
+  const BucketSlices slices_;
   std::vector<Work> works_;
   absl::Duration waited_;
   std::optional<Rank> culprit_;

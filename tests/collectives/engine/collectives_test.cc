@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include <numeric>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "tests/collectives/engine/communicator_fixture.h"
@@ -31,6 +32,47 @@ class CollectivesTest : public testing::TestWithParam<Shape> {
 };
 
 constexpr Algorithm kAlgorithms[] = {Algorithm::kAuto, Algorithm::kRing, Algorithm::kDirect};
+
+// The cut decides the order of summation, so that replicated and sharded gradients have the same
+// bits.
+TEST_P(CollectivesTest, AllReduceAndReduceScatterOfOneCutGiveTheSameBits) {
+  for (DType dtype : {DType::kF32, DType::kBF16}) {
+    for (Algorithm algorithm : {Algorithm::kAuto, Algorithm::kRing, Algorithm::kDirect,
+                                Algorithm::kStar, Algorithm::kHalvingDoubling}) {
+      if (!KeepsCanonicalOrder(Collective::kAllReduce, algorithm) && IsHalfPrecision(dtype)) {
+        continue;
+      }
+      for (const int64_t total : {0, 2, 5003}) {
+        SCOPED_TRACE(absl::StrFormat("%s %s %d", Name(dtype), Name(algorithm), total));
+        // The last rank owns most and the first nothing, unless it is alone.
+        std::vector<int64_t> counts = EvenCounts(total, size());
+        counts[size() - 1] += std::exchange(counts[0], 0);
+        std::vector<Bytes> inputs;
+        for (Rank r = 0; r < size(); ++r) inputs.push_back(RandomElements(dtype, total, 11, r));
+        Bytes gathered;
+        std::vector<Bytes> parts(size());
+        std::vector<Bytes> outputs = inputs;
+        RunRanks(size(), [&](Rank r) {
+          CollectiveOptions options;
+          options.algorithm = algorithm;
+          Work reduced = fleet_.ranks[r]->AllReduceV(outputs[r].data(), outputs[r].data(), counts,
+                                                     dtype, ReduceOp::kSum, options);
+          // A star has no reduce-scatter; all in canonical order give one result.
+          if (algorithm == Algorithm::kStar) options.algorithm = Algorithm::kAuto;
+          parts[r].resize(static_cast<size_t>(counts[r]) * SizeOf(dtype));
+          Work scattered = fleet_.ranks[r]->ReduceScatter(inputs[r].data(), parts[r].data(), counts,
+                                                          dtype, ReduceOp::kSum, options);
+          ASSERT_TRUE(reduced.Wait().ok()) << reduced.status();
+          ASSERT_TRUE(scattered.Wait().ok()) << scattered.status();
+        });
+        for (const Bytes& part : parts) gathered.insert(gathered.end(), part.begin(), part.end());
+        for (Rank r = 0; r < size(); ++r) ASSERT_EQ(outputs[r], gathered) << "rank " << r;
+        if (!KeepsCanonicalOrder(Collective::kAllReduce, algorithm)) continue;
+        ASSERT_EQ(gathered, ReduceCanonically(dtype, ReduceOp::kSum, inputs, counts));
+      }
+    }
+  }
+}
 
 TEST_P(CollectivesTest, AllReduceOfEveryTypeAndOpMatchesTheOracle) {
   for (DType dtype : kAllDTypes) {

@@ -63,7 +63,7 @@ TEST_P(WindowCollectivesTest, AnySuccessionOfCallsMatchesTheOracle) {
     const ReduceOp op = kAllReduceOps[draw(std::size(kAllReduceOps))];
     const int64_t count =
         draw(8) == 0 ? static_cast<int64_t>(draw(3)) : static_cast<int64_t>(draw(6000));
-    const uint64_t what = draw(5);
+    const uint64_t what = draw(6);
     const bool in_place = draw(2) == 0;
     const uint64_t registration = draw(3);  // none, all, some
     const bool by_messages = draw(6) == 0;
@@ -78,7 +78,7 @@ TEST_P(WindowCollectivesTest, AnySuccessionOfCallsMatchesTheOracle) {
     std::vector<Bytes> inputs;
     for (Rank r = 0; r < size(); ++r) inputs.push_back(RandomElements(dtype, count, call, r));
     const Bytes reduced =
-        ReduceCanonically(dtype, op, inputs, what == 1 ? counts : EvenCounts(count, size()));
+        ReduceCanonically(dtype, op, inputs, what == 0 ? EvenCounts(count, size()) : counts);
     RunRanks(size(), [&](Rank r) {
       const bool registered = registration == 1 || (registration == 2 && r % 2 == 0);
       CollectiveOptions options;
@@ -100,6 +100,11 @@ TEST_P(WindowCollectivesTest, AnySuccessionOfCallsMatchesTheOracle) {
           if (in_place) result = input.data();
           work = self.AllReduce(input.data(), const_cast<std::byte*>(result), count, dtype, op,
                                 options);
+          break;
+        case 5:
+          if (in_place) result = input.data();
+          work = self.AllReduceV(input.data(), const_cast<std::byte*>(result), counts, dtype, op,
+                                 options);
           break;
         case 1:
           if (in_place) result = input.data() + before;

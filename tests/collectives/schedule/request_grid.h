@@ -98,19 +98,25 @@ void ForEachShape(Collective collective, Algorithm algorithm, int size, Visitor 
   if (collective == Collective::kBarrier) return visit(request);
   for (const int64_t total : TotalsFor(size)) {
     switch (collective) {
-      case Collective::kAllReduce:
-        request.count = total;
-        if (algorithm == Algorithm::kStar) {
-          visit_roots();
-        } else if (algorithm == Algorithm::kHierarchical) {
-          for (const auto& hosts : HostsFor(size)) {
-            request.hosts = hosts;
+      case Collective::kAllReduce: {
+        std::vector<std::vector<int64_t>> cuts = ChunkCountsFor(total, size);
+        cuts[0].clear();  // Even chunks are the default.
+        for (const auto& counts : cuts) {
+          request.counts = counts;
+          request.count = counts.empty() ? total : 0;
+          if (algorithm == Algorithm::kStar) {
+            visit_roots();
+          } else if (algorithm == Algorithm::kHierarchical) {
+            for (const auto& hosts : HostsFor(size)) {
+              request.hosts = hosts;
+              visit_precisions();
+            }
+          } else {
             visit_precisions();
           }
-        } else {
-          visit_precisions();
         }
         break;
+      }
       case Collective::kBroadcast:
       case Collective::kReduce:
         request.count = total;

@@ -7,6 +7,7 @@
 namespace muster {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 TEST(ChunkOfTest, CutsWithoutHolesAndLargerChunksFirst) {
@@ -39,6 +40,23 @@ void ExpectInvalid(const ScheduleRequest& request, const char* text) {
   EXPECT_THAT(std::string(status.message()), HasSubstr(text));
 }
 
+TEST(ChunkCountsTest, AreEvenUnlessGiven) {
+  ScheduleRequest request = {.size = 3, .count = 10};
+  EXPECT_THAT(ChunkCounts(request), ElementsAre(4, 3, 3));
+  request.count = 0;
+  request.counts = {0, 9, 1};
+  EXPECT_THAT(ChunkCounts(request), ElementsAre(0, 9, 1));
+  EXPECT_EQ(VectorCount(request), 10);
+  EXPECT_EQ(InputCount(request), 10);
+  EXPECT_EQ(OutputCount(request), 10);
+  request.collective = Collective::kReduceScatter;
+  EXPECT_THAT(ChunkCounts(request), ElementsAre(0, 9, 1));
+  request = {.collective = Collective::kReduce, .size = 4, .count = 9};
+  EXPECT_THAT(ChunkCounts(request), ElementsAre(3, 2, 2, 2));
+  request = {.collective = Collective::kAllToAll, .size = 2, .counts = {1, 2, 3, 4}};
+  EXPECT_EQ(VectorCount(request), 0);
+}
+
 TEST(ValidateRequestTest, NamesTheFieldThatIsWrong) {
   const ScheduleRequest good = {.size = 4, .count = 10};
   EXPECT_TRUE(MakeSchedule(good).ok());
@@ -68,6 +86,12 @@ TEST(ValidateRequestTest, NamesTheFieldThatIsWrong) {
   ExpectInvalid(request, "count is");
   request = good;
   request.counts = {1, 2, 3, 4};
+  ExpectInvalid(request, "all-reduce: count is 10; expected 0");
+  request.count = 0;
+  EXPECT_TRUE(MakeSchedule(request).ok());
+  request.counts = {1, 2, 3};
+  ExpectInvalid(request, "counts has 3 entries; expected 4");
+  request = {.collective = Collective::kReduce, .size = 4, .counts = {1, 2, 3, 4}};
   ExpectInvalid(request, "counts has 4 entries; expected 0");
   request = good;
   request.root = 1;

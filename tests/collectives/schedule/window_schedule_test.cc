@@ -133,11 +133,9 @@ class SymbolicWindow {
             if (first.collective == Collective::kReduceScatter) {
               expected.element += Offset(first, r);
             } else {
-              for (chunk = 0; ChunkOf(first.count, first.size, chunk).offset +
-                                  ChunkOf(first.count, first.size, chunk).count <=
-                              i;) {
-                ++chunk;
-              }
+              const std::vector<int64_t> counts = ChunkCounts(first);
+              chunk = 0;
+              for (int64_t end = counts[0]; end <= i; end += counts[chunk]) ++chunk;
             }
             for (int k = 1; k <= first.size; ++k)
               expected.order.push_back((chunk + k) % first.size);
@@ -173,7 +171,9 @@ std::vector<ScheduleRequest> Requests(Collective collective, int size, int64_t t
     request.algorithm = Algorithm::kWindow;
     request.rank = r;
     request.size = size;
-    if (collective == Collective::kReduceScatter || collective == Collective::kAllGather) {
+    const bool chunks =
+        collective == Collective::kReduceScatter || collective == Collective::kAllGather;
+    if (chunks || (uneven && collective == Collective::kAllReduce)) {
       request.counts = EvenCounts(total, size);
       if (uneven) {
         std::fill(request.counts.begin(), request.counts.end(), 0);

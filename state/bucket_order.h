@@ -1,0 +1,24 @@
+// In which order the buckets of a layout are worth moving. Pure functions.
+//
+// Backward completes gradients from the last block to the first, and within a block from its end.
+// Forward needs parameters from the first block on. So what reduces gradients goes by
+// BucketsAsCompleted, and what brings parameters back (the all-gather of stages 1 and 2, a pull
+// from parameter servers) by BucketsAsNeeded: the next forward pass may begin with the first block
+// while later ones are still on their way.
+#ifndef MUSTER_STATE_BUCKET_ORDER_H_
+#define MUSTER_STATE_BUCKET_ORDER_H_
+
+#include <vector>
+
+#include "state/layout.h"
+
+namespace muster {
+
+// Indices into layout.buckets(): those of one block, in the order in which backward completes them.
+std::vector<int> BucketsAsCompleted(const Layout& layout, int block);
+// All of them, in the order in which forward needs them.
+std::vector<int> BucketsAsNeeded(const Layout& layout);
+
+}  // namespace muster
+
+#endif  // MUSTER_STATE_BUCKET_ORDER_H_
