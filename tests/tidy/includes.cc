@@ -40,7 +40,7 @@ bool IsPure(const std::string& path) {
     if (IsUnder(path, folder)) return true;
   }
   for (const char* file : {"state/bucket_order.", "state/bucket_slices.", "state/layout.",
-                           "state/range.", "state/shard_map."}) {
+                           "state/range.", "state/shard_map.", "state/sharding."}) {
     if (absl::StartsWith(path, file)) return true;
   }
   return false;
