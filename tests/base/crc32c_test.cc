@@ -22,5 +22,24 @@ TEST(Crc32cTest, GoesOnFromAPrefix) {
   EXPECT_EQ(Crc32c(""), 0u);
 }
 
+TEST(Crc32cTest, EveryLengthAndSplitMatchesOneBitAtATime) {
+  std::string text;
+  for (uint32_t i = 0; i < 70; ++i) text.push_back(static_cast<char>(i * 2654435761u >> 24));
+  for (size_t length = 0; length <= text.size(); ++length) {
+    uint32_t expected = ~0u;
+    for (size_t i = 0; i < length; ++i) {
+      expected ^= static_cast<unsigned char>(text[i]);
+      for (int bit = 0; bit < 8; ++bit) {
+        expected = (expected >> 1) ^ ((expected & 1) != 0 ? 0x82F63B78u : 0u);
+      }
+    }
+    const absl::string_view whole = absl::string_view(text).substr(0, length);
+    for (size_t split = 0; split <= length; ++split) {
+      ASSERT_EQ(Crc32c(whole.substr(split), Crc32c(whole.substr(0, split))), ~expected)
+          << length << " bytes split at " << split;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace muster
