@@ -40,7 +40,8 @@ bool IsPure(const std::string& path) {
     if (IsUnder(path, folder)) return true;
   }
   for (const char* file : {"state/bucket_order.", "state/bucket_slices.", "state/layout.",
-                           "state/range.", "state/shard_map.", "state/sharding."}) {
+                           "state/move_chunks.", "state/range.", "state/reshard_plan.",
+                           "state/shard_map.", "state/sharding.", "state/source_balance."}) {
     if (absl::StartsWith(path, file)) return true;
   }
   return false;
