@@ -2,6 +2,7 @@
 
 #include <array>
 #include <cstddef>
+#include <cstring>
 
 namespace muster {
 namespace {
@@ -37,12 +38,7 @@ uint32_t Load32(const unsigned char* bytes) {
          static_cast<uint32_t>(bytes[2]) << 16 | static_cast<uint32_t>(bytes[3]) << 24;
 }
 
-}  // namespace
-
-uint32_t Crc32c(absl::string_view bytes, uint32_t crc) {
-  const auto* data = reinterpret_cast<const unsigned char*>(bytes.data());
-  size_t left = bytes.size();
-  crc = ~crc;
+uint32_t ByTables(const unsigned char* data, size_t left, uint32_t crc) {
   for (; left >= 8; left -= 8, data += 8) {
     const uint32_t low = crc ^ Load32(data);
     const uint32_t high = Load32(data + 4);
@@ -51,7 +47,44 @@ uint32_t Crc32c(absl::string_view bytes, uint32_t crc) {
           kTables[1][(high >> 16) & 0xff] ^ kTables[0][high >> 24];
   }
   for (; left > 0; --left, ++data) crc = kTables[0][(crc ^ *data) & 0xff] ^ (crc >> 8);
-  return ~crc;
+  return crc;
+}
+
+#if defined(__x86_64__)
+// SSE 4.2 has an instruction for this polynomial: several GB/s where the tables give one.
+__attribute__((target("sse4.2"))) uint32_t ByInstruction(const unsigned char* data, size_t left,
+                                                         uint32_t crc) {
+  uint64_t wide = crc;
+  for (; left >= 8; left -= 8, data += 8) {
+    uint64_t word;
+    std::memcpy(&word, data, sizeof(word));
+    wide = __builtin_ia32_crc32di(wide, word);
+  }
+  crc = static_cast<uint32_t>(wide);
+  for (; left > 0; --left, ++data) crc = __builtin_ia32_crc32qi(crc, *data);
+  return crc;
+}
+#endif
+
+using Method = uint32_t (*)(const unsigned char*, size_t, uint32_t);
+
+// The fastest that this machine has.
+Method ChooseMethod() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_supports("sse4.2") != 0) return ByInstruction;
+#endif
+  return ByTables;
+}
+
+}  // namespace
+
+uint32_t Crc32c(absl::string_view bytes, uint32_t crc) {
+  static const Method method = ChooseMethod();
+  return ~method(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), ~crc);
+}
+
+uint32_t Crc32cPortable(absl::string_view bytes, uint32_t crc) {
+  return ~ByTables(reinterpret_cast<const unsigned char*>(bytes.data()), bytes.size(), ~crc);
 }
 
 }  // namespace muster

@@ -11,6 +11,9 @@ namespace muster {
 // The checksum of `bytes`; to go on from a prefix, pass the prefix's checksum as `crc`.
 uint32_t Crc32c(absl::string_view bytes, uint32_t crc = 0);
 
+// The same without instructions that only some machines have; for tests.
+uint32_t Crc32cPortable(absl::string_view bytes, uint32_t crc = 0);
+
 }  // namespace muster
 
 #endif  // MUSTER_BASE_CRC32C_H_

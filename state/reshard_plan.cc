@@ -4,6 +4,7 @@
 #include <map>
 #include <string>
 #include <tuple>
+#include <type_traits>
 #include <utility>
 
 #include "absl/container/flat_hash_map.h"
@@ -199,13 +200,13 @@ std::vector<Transfer> Sorted(std::vector<Transfer> transfers) {
 }
 
 uint64_t FingerprintOf(const ReshardPlan& plan) {
-  std::string text = absl::StrCat("muster reshard 1 ", plan.participants, " ", plan.element_count,
-                                  " ", plan.tag.branch, " ", plan.tag.step, " ", plan.tag.epoch);
-  for (const Transfer& transfer : plan.transfers) {
-    absl::StrAppend(&text, "\n", transfer.from, " ", transfer.to, " ", transfer.range.offset, " ",
-                    transfer.range.count);
-  }
-  return StableHash(text);
+  // As bytes, since large fleets have millions of transfers.
+  static_assert(std::has_unique_object_representations_v<Transfer>);
+  const absl::string_view transfers(reinterpret_cast<const char*>(plan.transfers.data()),
+                                    plan.transfers.size() * sizeof(Transfer));
+  return StableHash(absl::StrCat("muster reshard 1 ", plan.participants, " ", plan.element_count,
+                                 " ", plan.tag.branch, " ", plan.tag.step, " ", plan.tag.epoch, " ",
+                                 StableHash(transfers)));
 }
 
 }  // namespace

@@ -37,6 +37,8 @@ TEST(Crc32cTest, EveryLengthAndSplitMatchesOneBitAtATime) {
     for (size_t split = 0; split <= length; ++split) {
       ASSERT_EQ(Crc32c(whole.substr(split), Crc32c(whole.substr(0, split))), ~expected)
           << length << " bytes split at " << split;
+      ASSERT_EQ(Crc32cPortable(whole.substr(split), Crc32cPortable(whole.substr(0, split))),
+                ~expected);
     }
   }
 }
