@@ -1,0 +1,87 @@
+#include "worker/sync/gradient_exchange.h"
+
+#include <cstring>
+
+#include "gtest/gtest.h"
+#include "state/bucket_slices.h"
+#include "tests/collectives/engine/communicator_fixture.h"
+
+namespace muster {
+namespace {
+
+constexpr Step kStep = 9;
+
+// Three blocks, of which the first is so small that some ranks own nothing of it.
+Layout TestLayout() {
+  std::vector<TensorSpec> tensors(3);
+  const int64_t counts[] = {10, 3000, 1111};
+  for (int i = 0; i < 3; ++i) {
+    tensors[i].name = absl::StrCat("tensor", i);
+    tensors[i].shape = {counts[i]};
+    tensors[i].block = i;
+  }
+  return Layout::Create(std::move(tensors), 1024).value();
+}
+
+std::vector<float> Gradient(const Layout& layout, Rank rank) {
+  const Bytes bytes = RandomElements(DType::kF32, layout.padded_count(), 3, rank);
+  std::vector<float> gradient(static_cast<size_t>(layout.padded_count()));
+  std::memcpy(gradient.data(), bytes.data(), bytes.size());
+  return gradient;
+}
+
+struct Path {
+  MeshKind kind;
+  Algorithm algorithm;
+};
+
+class GradientExchangeTest : public testing::TestWithParam<Path> {};
+
+// Replicated gradients have, bit for bit, the sums that owners of slices make of them by
+// themselves: a sharded strategy may take over at any step.
+TEST_P(GradientExchangeTest, SumsEachSliceInTheOrderOfItsOwner) {
+  for (const int size : {1, 2, 3, 5}) {
+    SCOPED_TRACE(absl::StrCat(size, " ranks"));
+    const Layout layout = TestLayout();
+    const BucketSlices slices = BucketSlices::Even(layout, size).value();
+    std::vector<std::vector<float>> contributions;
+    for (Rank r = 0; r < size; ++r) contributions.push_back(Gradient(layout, r));
+    std::vector<float> expected(contributions[0].size());
+    for (const OwnedRange& piece : slices.PiecesOf({0, layout.padded_count()})) {
+      for (int64_t i = piece.range.offset; i < piece.range.end(); ++i) {
+        float sum = contributions[(piece.owner + 1) % size][i];
+        for (int k = 2; k <= size; ++k) sum += contributions[(piece.owner + k) % size][i];
+        expected[i] = sum;
+      }
+    }
+    TestFleet fleet = MakeFleet(GetParam().kind, size);
+    RunRanks(size, [&](Rank r) {
+      GradientExchangeOptions options;
+      options.algorithm = GetParam().algorithm;
+      GradientExchange exchange(*fleet.ranks[r], layout, options);
+      std::vector<float> gradient = contributions[r];
+      for (int block = layout.block_count() - 1; block >= 0; --block) {
+        exchange.Start(kStep, block, absl::MakeSpan(gradient));
+      }
+      const absl::Status status = exchange.Finish();
+      ASSERT_TRUE(status.ok()) << status;
+      ASSERT_EQ(gradient, expected) << "rank " << r;
+    });
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Paths, GradientExchangeTest,
+                         testing::Values(Path{MeshKind::kInProcess, Algorithm::kRing},
+                                         Path{MeshKind::kInProcess, Algorithm::kDirect},
+                                         Path{MeshKind::kTcp, Algorithm::kAuto},
+                                         Path{MeshKind::kShm, Algorithm::kAuto}),
+                         [](const auto& info) {
+                           return absl::StrCat(NameOf(info.param.kind),
+                                               info.param.algorithm == Algorithm::kAuto ? "Auto"
+                                               : info.param.algorithm == Algorithm::kRing
+                                                   ? "Ring"
+                                                   : "Direct");
+                         });
+
+}  // namespace
+}  // namespace muster
