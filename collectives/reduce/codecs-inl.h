@@ -1,5 +1,5 @@
 // How an element type is loaded into a vector to compute with, and stored back. Included once per
-// SIMD target (Highway's foreach_target); private to reduce_kernels.cc.
+// SIMD target (Highway's foreach_target); private to reduce_kernels.cc and half.cc.
 //
 // 16-bit floats are computed in f32. Their conversions follow base/float16.h bit by bit: with the
 // F16C instructions where the target has them, otherwise with integer operations (Highway's own
