@@ -5,6 +5,7 @@
 #define MUSTER_BASE_JOB_SPEC_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -54,9 +55,41 @@ struct AdamWSpec {
   bool operator==(const AdamWSpec&) const = default;
 };
 
+struct LambSpec {
+  double beta1 = 0.9;
+  double beta2 = 0.999;
+  double epsilon = 1e-6;
+  bool always_adapt = false;
+  bool operator==(const LambSpec&) const = default;
+};
+
+struct LionSpec {
+  double beta1 = 0.9;
+  double beta2 = 0.99;
+  bool operator==(const LionSpec&) const = default;
+};
+
+struct AdagradSpec {
+  double learning_rate_decay = 0;
+  double initial_accumulator = 0;
+  double epsilon = 1e-10;
+  bool operator==(const AdagradSpec&) const = default;
+};
+
+// What is different for some tensors. state/parameter_groups.h says which tensors a pattern names
+// and which group a tensor is in.
+struct ParameterGroupSpec {
+  std::vector<std::string> tensors;    // patterns of names; never empty
+  std::optional<double> weight_decay;  // instead of the optimizer's, on biases and norms, too
+  double learning_rate_scale = 1;      // > 0
+  bool frozen = false;                 // then nothing else is set
+  bool operator==(const ParameterGroupSpec&) const = default;
+};
+
 struct OptimizerSpec {
-  std::variant<SgdSpec, AdamWSpec> rule;
+  std::variant<SgdSpec, AdamWSpec, LambSpec, LionSpec, AdagradSpec> rule;
   double weight_decay = 0;
+  std::vector<ParameterGroupSpec> groups;
   bool operator==(const OptimizerSpec&) const = default;
 };
 

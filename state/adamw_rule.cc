@@ -1,8 +1,6 @@
-// AdamW (state/update_rule.h gives the formula).
+// AdamW (state/update_rule_options.h gives the formula).
 #include <cmath>
-#include <limits>
 
-#include "absl/strings/str_format.h"
 #include "base/status_macros.h"
 #include "state/step_scalars.h"
 #include "state/update_rules.h"
@@ -81,20 +79,21 @@ namespace {
 class AdamWRule final : public UpdateRule {
  public:
   AdamWRule(const AdamWOptions& options, const Layout& layout)
-      : UpdateRule(layout), options_(options), slot_names_({"exp_avg", "exp_avg_sq"}) {}
+      : UpdateRule(layout, options.weight_decay),
+        options_(options),
+        slot_names_({"exp_avg", "exp_avg_sq"}) {}
 
   absl::string_view name() const override { return "adamw"; }
   const std::vector<std::string>& slot_names() const override { return slot_names_; }
 
  protected:
-  void ApplyRun(bool decay, const UpdateScalars& scalars, int64_t count, float* parameters,
-                const float* gradient, absl::Span<float* const> state) const override {
-    const double weight_decay = decay ? options_.weight_decay : 0.0;
+  void ApplyRun(const RunScalars& scalars, int64_t count, float* parameters, const float* gradient,
+                absl::Span<float* const> state) const override {
     const double correction1 = 1 - PowerByInteger(options_.beta1, scalars.update_count);
     const double correction2 = 1 - PowerByInteger(options_.beta2, scalars.update_count);
     const AdamWScalars rounded = {
         .scale = static_cast<float>(scalars.gradient_scale),
-        .shrink = static_cast<float>(1 - scalars.learning_rate * weight_decay),
+        .shrink = static_cast<float>(1 - scalars.learning_rate * scalars.weight_decay),
         .beta1 = static_cast<float>(options_.beta1),
         .one_minus_beta1 = static_cast<float>(1 - options_.beta1),
         .beta2 = static_cast<float>(options_.beta2),
@@ -118,18 +117,11 @@ namespace internal {
 absl::Status ValidateAdamW(const AdamWOptions& options) {
   MUSTER_RETURN_IF_ERROR(CheckOption("adamw.beta1", options.beta1, 0, 1));
   MUSTER_RETURN_IF_ERROR(CheckOption("adamw.beta2", options.beta2, 0, 1));
-  MUSTER_RETURN_IF_ERROR(CheckOption("adamw.weight_decay", options.weight_decay, 0,
-                                     std::numeric_limits<double>::infinity()));
-  // In single precision epsilon must not vanish, or an element without gradient divides 0 by 0.
-  if (!std::isfinite(options.epsilon) || options.epsilon < std::numeric_limits<float>::min()) {
-    return absl::InvalidArgumentError(
-        absl::StrFormat("adamw.epsilon: expected a finite number of at least %g, got %g",
-                        std::numeric_limits<float>::min(), options.epsilon));
-  }
-  return absl::OkStatus();
+  MUSTER_RETURN_IF_ERROR(CheckWeightDecay("adamw.weight_decay", options.weight_decay));
+  return CheckEpsilon("adamw.epsilon", options.epsilon);
 }
 
-std::unique_ptr<UpdateRule> NewAdamWRule(const AdamWOptions& options, const Layout& layout) {
+std::unique_ptr<UpdateRule> NewRule(const AdamWOptions& options, const Layout& layout) {
   return std::make_unique<AdamWRule>(options, layout);
 }
 

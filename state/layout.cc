@@ -4,6 +4,7 @@
 #include <limits>
 #include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
@@ -52,6 +53,17 @@ absl::Status ValidateSpec(const TensorSpec& spec, int previous_block) {
         absl::StrFormat("tensor \"%s\": expected a finite initializer scale of at least 0, got %g",
                         spec.name, spec.scale));
   }
+  if (!std::isfinite(spec.learning_rate_scale) || spec.learning_rate_scale <= 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("tensor \"%s\": expected a finite learning rate scale above 0, got %g",
+                        spec.name, spec.learning_rate_scale));
+  }
+  const double weight_decay = spec.weight_decay.value_or(0);
+  if (!std::isfinite(weight_decay) || weight_decay < 0) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("tensor \"%s\": expected a finite weight decay of at least 0, got %g",
+                        spec.name, weight_decay));
+  }
   return absl::OkStatus();
 }
 
@@ -68,14 +80,43 @@ void CutIntoBuckets(int block, int64_t offset, int64_t count, int64_t limit,
   }
 }
 
-uint64_t Fingerprint(const std::vector<Tensor>& tensors, const std::vector<Bucket>& buckets) {
-  std::string text = "muster layout 1\n";
+// The space without the frozen tensors.
+std::vector<Range> TrainedRanges(const std::vector<Tensor>& tensors) {
+  std::vector<Range> ranges;
+  bool gap = true;  // a frozen tensor lies since the last range
   for (const Tensor& tensor : tensors) {
-    absl::StrAppendFormat(&text, "%d:%s [%s] block %d init %d %a decay %d at %d\n",
-                          tensor.spec.name.size(), tensor.spec.name,
-                          absl::StrJoin(tensor.spec.shape, ","), tensor.spec.block,
-                          static_cast<int>(tensor.spec.initializer), tensor.spec.scale,
-                          tensor.spec.decay ? 1 : 0, tensor.offset);
+    if (tensor.spec.frozen) {
+      gap = true;
+      continue;
+    }
+    if (gap) ranges.push_back({.offset = tensor.offset, .count = 0});
+    gap = false;
+    ranges.back().count = tensor.offset + tensor.count - ranges.back().offset;
+  }
+  return ranges;
+}
+
+// Marks the buckets that no trained range reaches. Both lists are in order of offset.
+void MarkFrozen(const std::vector<Range>& trained, std::vector<Bucket>& buckets) {
+  auto range = trained.begin();
+  for (Bucket& bucket : buckets) {
+    while (range != trained.end() && range->end() <= bucket.offset) ++range;
+    bucket.frozen = range == trained.end() || range->offset >= bucket.offset + bucket.count;
+  }
+}
+
+uint64_t Fingerprint(const std::vector<Tensor>& tensors, const std::vector<Bucket>& buckets) {
+  std::string text = "muster layout 2\n";
+  for (const Tensor& tensor : tensors) {
+    const TensorSpec& spec = tensor.spec;
+    absl::StrAppendFormat(&text, "%d:%s [%s] block %d init %d %a decay %d at %d", spec.name.size(),
+                          spec.name, absl::StrJoin(spec.shape, ","), spec.block,
+                          static_cast<int>(spec.initializer), spec.scale, spec.decay ? 1 : 0,
+                          tensor.offset);
+    // Below 0 where the rule's own weight decay applies.
+    absl::StrAppendFormat(&text, " weight decay %a rate %a frozen %d\n",
+                          spec.weight_decay.value_or(-1), spec.learning_rate_scale,
+                          spec.frozen ? 1 : 0);
   }
   for (const Bucket& bucket : buckets) {
     absl::StrAppendFormat(&text, "bucket %d %d %d\n", bucket.block, bucket.offset, bucket.count);
@@ -121,6 +162,16 @@ absl::StatusOr<Layout> Layout::Create(std::vector<TensorSpec> tensors, int64_t b
     }
   }
   layout.padded_count_ = offset;
+  layout.trained_ranges_ = TrainedRanges(layout.tensors_);
+  const auto first_trained =
+      absl::c_find_if(layout.tensors_, [](const Tensor& tensor) { return !tensor.spec.frozen; });
+  if (first_trained == layout.tensors_.end()) {
+    return absl::InvalidArgumentError("all tensors are frozen: there is nothing to train");
+  }
+  layout.first_trained_block_ = first_trained->spec.block;
+  for (const Tensor& tensor : layout.tensors_) {
+    if (!tensor.spec.frozen) layout.trained_parameter_count_ += tensor.count;
+  }
   layout.block_count_ = static_cast<int>(block_starts.size());
 
   block_starts.push_back(offset);
@@ -131,6 +182,7 @@ absl::StatusOr<Layout> Layout::Create(std::vector<TensorSpec> tensors, int64_t b
     layout.block_buckets_.push_back(
         {.first = first, .last = static_cast<int>(layout.buckets_.size())});
   }
+  MarkFrozen(layout.trained_ranges_, layout.buckets_);
   layout.fingerprint_ = Fingerprint(layout.tensors_, layout.buckets_);
   return layout;
 }

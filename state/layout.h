@@ -12,11 +12,13 @@
 #define MUSTER_STATE_LAYOUT_H_
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "state/range.h"
 
 namespace muster {
 
@@ -37,6 +39,11 @@ struct TensorSpec {
   Initializer initializer = Initializer::kZero;
   float scale = 0;
   bool decay = true;  // weight decay applies (false for biases and norms)
+
+  // What the job's parameter groups say of it (state/parameter_groups.h).
+  std::optional<double> weight_decay;  // instead of the update rule's, whatever `decay` says; >= 0
+  double learning_rate_scale = 1;      // > 0
+  bool frozen = false;                 // keeps its first value; its gradient counts nowhere
 };
 
 struct Tensor {
@@ -50,6 +57,7 @@ struct Bucket {
   int block = 0;
   int64_t offset = 0;
   int64_t count = 0;
+  bool frozen = false;  // all its tensors are: nobody needs its gradient
 };
 
 class Layout {
@@ -57,7 +65,8 @@ class Layout {
   static constexpr int64_t kAlignment = 64;  // elements; 256 bytes of f32
 
   // `bucket_elements` is the largest size of a bucket (at least kAlignment); tensors may straddle
-  // buckets of their block. INVALID_ARGUMENT names the tensor that is wrong.
+  // buckets of their block. INVALID_ARGUMENT names the tensor that is wrong; it is an error, too,
+  // if all tensors are frozen.
   static absl::StatusOr<Layout> Create(std::vector<TensorSpec> tensors, int64_t bucket_elements);
 
   const std::vector<Tensor>& tensors() const { return tensors_; }
@@ -73,6 +82,14 @@ class Layout {
   int64_t padded_count() const { return padded_count_; }        // size of the flat space
   int64_t parameter_count() const { return parameter_count_; }  // without padding
 
+  // What trains: the space without its frozen tensors, in order of offset. Padding between two
+  // trained tensors is part of it. Only these ranges need gradients, optimizer state and master
+  // weights.
+  const std::vector<Range>& trained_ranges() const { return trained_ranges_; }
+  int64_t trained_parameter_count() const { return trained_parameter_count_; }  // without padding
+  // The first block that trains; backward need not go beyond it.
+  int first_trained_block() const { return first_trained_block_; }
+
   // nullptr if there is none of this name.
   const Tensor* Find(absl::string_view name) const;
 
@@ -87,6 +104,9 @@ class Layout {
   int block_count_ = 0;
   int64_t padded_count_ = 0;
   int64_t parameter_count_ = 0;
+  std::vector<Range> trained_ranges_;
+  int64_t trained_parameter_count_ = 0;
+  int first_trained_block_ = 0;
   uint64_t fingerprint_ = 0;
 };
 

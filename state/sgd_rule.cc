@@ -1,6 +1,4 @@
-// SGD with momentum (state/update_rule.h gives the formula).
-#include <limits>
-
+// SGD with momentum (state/update_rule_options.h gives the formula).
 #include "base/status_macros.h"
 #include "state/update_rules.h"
 
@@ -82,7 +80,8 @@ namespace {
 
 class SgdRule final : public UpdateRule {
  public:
-  SgdRule(const SgdOptions& options, const Layout& layout) : UpdateRule(layout), options_(options) {
+  SgdRule(const SgdOptions& options, const Layout& layout)
+      : UpdateRule(layout, options.weight_decay), options_(options) {
     if (options.momentum > 0) slot_names_ = {"momentum_buffer"};
   }
 
@@ -90,11 +89,11 @@ class SgdRule final : public UpdateRule {
   const std::vector<std::string>& slot_names() const override { return slot_names_; }
 
  protected:
-  void ApplyRun(bool decay, const UpdateScalars& scalars, int64_t count, float* parameters,
-                const float* gradient, absl::Span<float* const> state) const override {
+  void ApplyRun(const RunScalars& scalars, int64_t count, float* parameters, const float* gradient,
+                absl::Span<float* const> state) const override {
     const auto learning_rate = static_cast<float>(scalars.learning_rate);
     const auto scale = static_cast<float>(scalars.gradient_scale);
-    const auto weight_decay = decay ? static_cast<float>(options_.weight_decay) : 0.0f;
+    const auto weight_decay = static_cast<float>(scalars.weight_decay);
     if (state.empty()) {
       HWY_DYNAMIC_DISPATCH(Plain)
       (count, learning_rate, scale, weight_decay, parameters, gradient);
@@ -116,8 +115,7 @@ namespace internal {
 
 absl::Status ValidateSgd(const SgdOptions& options) {
   MUSTER_RETURN_IF_ERROR(CheckOption("sgd.momentum", options.momentum, 0, 1));
-  MUSTER_RETURN_IF_ERROR(CheckOption("sgd.weight_decay", options.weight_decay, 0,
-                                     std::numeric_limits<double>::infinity()));
+  MUSTER_RETURN_IF_ERROR(CheckWeightDecay("sgd.weight_decay", options.weight_decay));
   if (options.nesterov && options.momentum == 0) {
     return absl::InvalidArgumentError(
         "sgd.nesterov: expected momentum above 0 with it, got momentum 0");
@@ -125,7 +123,7 @@ absl::Status ValidateSgd(const SgdOptions& options) {
   return absl::OkStatus();
 }
 
-std::unique_ptr<UpdateRule> NewSgdRule(const SgdOptions& options, const Layout& layout) {
+std::unique_ptr<UpdateRule> NewRule(const SgdOptions& options, const Layout& layout) {
   return std::make_unique<SgdRule>(options, layout);
 }
 

@@ -22,61 +22,126 @@ absl::Status CheckOption(absl::string_view field, double value, double low, doub
       absl::StrFormat("%s: expected a finite number %s, got %g", field, limits, value));
 }
 
+absl::Status CheckEpsilon(absl::string_view field, double value) {
+  return CheckOption(field, value, std::numeric_limits<float>::min(),
+                     std::numeric_limits<double>::infinity());
+}
+
+absl::Status CheckWeightDecay(absl::string_view field, double value) {
+  return CheckOption(field, value, 0, std::numeric_limits<double>::infinity());
+}
+
 }  // namespace internal
 
-absl::Status Validate(const UpdateRuleOptions& options) {
-  if (const auto* sgd = std::get_if<SgdOptions>(&options)) return internal::ValidateSgd(*sgd);
-  return internal::ValidateAdamW(std::get<AdamWOptions>(options));
+namespace {
+
+// Pointers to element `first` of each array.
+absl::InlinedVector<float*, 2> PointersAt(absl::Span<const absl::Span<float>> state,
+                                          int64_t first) {
+  absl::InlinedVector<float*, 2> pointers;
+  for (const absl::Span<float> slot : state) pointers.push_back(slot.data() + first);
+  return pointers;
 }
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<UpdateRule>> UpdateRule::Create(const UpdateRuleOptions& options,
                                                                const Layout& layout) {
   MUSTER_RETURN_IF_ERROR(Validate(options));
-  if (const auto* sgd = std::get_if<SgdOptions>(&options)) {
-    return internal::NewSgdRule(*sgd, layout);
-  }
-  return internal::NewAdamWRule(std::get<AdamWOptions>(options), layout);
+  return std::visit([&](const auto& rule) { return internal::NewRule(rule, layout); }, options);
 }
 
-UpdateRule::UpdateRule(const Layout& layout) : padded_count_(layout.padded_count()) {
+UpdateRule::UpdateRule(const Layout& layout, double weight_decay, Adapts adapts)
+    : padded_count_(layout.padded_count()) {
   for (const Tensor& tensor : layout.tensors()) {
-    if (runs_.empty() || runs_.back().decay != tensor.spec.decay) {
-      runs_.push_back({.range = {.offset = tensor.offset, .count = 0}, .decay = tensor.spec.decay});
-    }
-    runs_.back().range.count = tensor.offset + tensor.count - runs_.back().range.offset;
+    const TensorSpec& spec = tensor.spec;
+    if (spec.frozen) continue;
+    const bool adapted =
+        adapts == Adapts::kEverything || (adapts == Adapts::kDecaying && spec.decay);
+    runs_.push_back({.range = {.offset = tensor.offset, .count = tensor.count},
+                     .weight_decay = spec.weight_decay.value_or(spec.decay ? weight_decay : 0),
+                     .learning_rate_scale = spec.learning_rate_scale,
+                     .factor = adapted ? factor_count_++ : -1});
   }
-  // Stretch each run over the padding behind it, so that the runs cover the space.
-  for (size_t i = 0; i < runs_.size(); ++i) {
-    const int64_t end = i + 1 < runs_.size() ? runs_[i + 1].range.offset : padded_count_;
-    runs_[i].range.count = end - runs_[i].range.offset;
+}
+
+void UpdateRule::ForEachRun(Range range,
+                            absl::FunctionRef<void(const TensorRun& run, Range part)> visit) const {
+  auto run = std::partition_point(runs_.begin(), runs_.end(), [&](const TensorRun& candidate) {
+    return candidate.range.end() <= range.offset;
+  });
+  for (; run != runs_.end() && run->range.offset < range.end(); ++run) {
+    const int64_t begin = std::max(run->range.offset, range.offset);
+    const int64_t end = std::min(run->range.end(), range.end());
+    visit(*run, {.offset = begin, .count = end - begin});
   }
+}
+
+void UpdateRule::CheckSpans(Range range, const UpdateScalars& scalars, size_t parameters,
+                            size_t gradient, absl::Span<const absl::Span<float>> state) const {
+  MUSTER_CHECK(range.offset >= 0 && range.count >= 0 && range.end() <= padded_count_)
+      << "range [" << range.offset << ", " << range.end() << ") of " << padded_count_;
+  MUSTER_CHECK_GE(scalars.update_count, 1);
+  MUSTER_CHECK_EQ(static_cast<int64_t>(parameters), range.count);
+  MUSTER_CHECK_EQ(static_cast<int64_t>(gradient), range.count);
+  MUSTER_CHECK_EQ(static_cast<int>(state.size()), state_slots());
+  for (const absl::Span<float> slot : state) {
+    MUSTER_CHECK_EQ(static_cast<int64_t>(slot.size()), range.count);
+  }
+}
+
+void UpdateRule::Prepare(Range range, const UpdateScalars& scalars,
+                         absl::Span<const float> parameters, absl::Span<const float> gradient,
+                         absl::Span<const absl::Span<float>> state, TensorSums& sums) const {
+  CheckSpans(range, scalars, parameters.size(), gradient.size(), state);
+  MUSTER_CHECK_EQ(sums.count(), factor_count_);
+  if (factor_count_ == 0) return;
+  ForEachRun(range, [&](const TensorRun& run, Range part) {
+    if (run.factor < 0) return;
+    const int64_t local = part.offset - range.offset;
+    TensorSums::Entry& entry = sums[run.factor];
+    entry.parameters.Add(parameters.subspan(local, part.count));
+    PrepareRun({.learning_rate = scalars.learning_rate * run.learning_rate_scale,
+                .weight_decay = run.weight_decay,
+                .gradient_scale = scalars.gradient_scale,
+                .update_count = scalars.update_count},
+               part.count, parameters.data() + local, gradient.data() + local,
+               PointersAt(state, local), entry.update);
+  });
+}
+
+void UpdateRule::PrepareRun(const RunScalars&, int64_t, const float*, const float*,
+                            absl::Span<float* const>, SquaredSum&) const {
+  MUSTER_CHECK(false) << name() << " has no factors to prepare";
+}
+
+std::vector<double> UpdateRule::TensorFactors(const TensorSums& sums) const {
+  MUSTER_CHECK_EQ(sums.count(), factor_count_);
+  std::vector<double> factors(factor_count_, 1.0);
+  for (int i = 0; i < factor_count_; ++i) {
+    const double parameters = sums[i].parameters.Value();
+    const double update = sums[i].update.Value();
+    // False for a NaN: something is not finite.
+    if (parameters > 0 && update > 0) factors[i] = std::sqrt(parameters) / std::sqrt(update);
+  }
+  return factors;
 }
 
 void UpdateRule::Apply(Range range, const UpdateScalars& scalars, absl::Span<float> parameters,
                        absl::Span<const float> gradient,
                        absl::Span<const absl::Span<float>> state) const {
-  MUSTER_CHECK(range.offset >= 0 && range.count >= 0 && range.end() <= padded_count_)
-      << "range [" << range.offset << ", " << range.end() << ") of " << padded_count_;
-  MUSTER_CHECK_GE(scalars.update_count, 1);
-  MUSTER_CHECK_EQ(static_cast<int64_t>(parameters.size()), range.count);
-  MUSTER_CHECK_EQ(static_cast<int64_t>(gradient.size()), range.count);
-  MUSTER_CHECK_EQ(static_cast<int>(state.size()), state_slots());
-  for (const absl::Span<float> slot : state) {
-    MUSTER_CHECK_EQ(static_cast<int64_t>(slot.size()), range.count);
-  }
-
-  auto run = std::upper_bound(
-      runs_.begin(), runs_.end(), range.offset,
-      [](int64_t offset, const DecayRun& candidate) { return offset < candidate.range.offset; });
-  if (run != runs_.begin()) --run;
-  absl::InlinedVector<float*, 2> slots(state.size());
-  for (int64_t position = range.offset; position < range.end(); ++run) {
-    const int64_t count = std::min(run->range.end(), range.end()) - position;
-    const int64_t local = position - range.offset;
-    for (size_t slot = 0; slot < state.size(); ++slot) slots[slot] = state[slot].data() + local;
-    ApplyRun(run->decay, scalars, count, parameters.data() + local, gradient.data() + local, slots);
-    position += count;
-  }
+  CheckSpans(range, scalars, parameters.size(), gradient.size(), state);
+  MUSTER_CHECK_EQ(static_cast<int>(scalars.tensor_factors.size()), factor_count_);
+  ForEachRun(range, [&](const TensorRun& run, Range part) {
+    const int64_t local = part.offset - range.offset;
+    const double factor = run.factor < 0 ? 1.0 : scalars.tensor_factors[run.factor];
+    ApplyRun({.learning_rate = scalars.learning_rate * run.learning_rate_scale * factor,
+              .weight_decay = run.weight_decay,
+              .gradient_scale = scalars.gradient_scale,
+              .update_count = scalars.update_count},
+             part.count, parameters.data() + local, gradient.data() + local,
+             PointersAt(state, local));
+  });
 }
 
 }  // namespace muster

@@ -7,6 +7,7 @@
 #define MUSTER_STATE_UPDATE_RULES_INL_H_
 #endif
 
+#include <cstdint>
 #include <limits>
 
 HWY_BEFORE_NAMESPACE();
@@ -20,6 +21,17 @@ HWY_INLINE V ZeroIfSubnormal(D d, V value) {
   namespace hn = hwy::HWY_NAMESPACE;
   const auto least = hn::Set(d, std::numeric_limits<float>::min());
   return hn::IfThenZeroElse(hn::Lt(hn::Abs(value), least), value);
+}
+
+// Calls step(d, i) for the elements 0 .. count - 1, as many from `i` on as `d` has lanes.
+template <class Step>
+HWY_INLINE void ForEachVector(int64_t count, const Step& step) {
+  const hwy::HWY_NAMESPACE::ScalableTag<float> d;
+  const hwy::HWY_NAMESPACE::CappedTag<float, 1> d1;
+  const auto lanes = static_cast<int64_t>(hwy::HWY_NAMESPACE::Lanes(d));
+  int64_t i = 0;
+  for (; i + lanes <= count; i += lanes) step(d, i);
+  for (; i < count; ++i) step(d1, i);
 }
 
 }  // namespace muster::HWY_NAMESPACE

@@ -1,5 +1,5 @@
-// Factories of the update rules, one file each (sgd_rule.cc, adamw_rule.cc). Internal to state/:
-// use UpdateRule::Create, which validates first.
+// Factories of the update rules, one file each (sgd_rule.cc, ...). Internal to state/: use
+// UpdateRule::Create, which validates first.
 #ifndef MUSTER_STATE_UPDATE_RULES_H_
 #define MUSTER_STATE_UPDATE_RULES_H_
 
@@ -11,13 +11,24 @@ namespace muster::internal {
 
 absl::Status ValidateSgd(const SgdOptions& options);
 absl::Status ValidateAdamW(const AdamWOptions& options);
+absl::Status ValidateLamb(const LambOptions& options);
+absl::Status ValidateLion(const LionOptions& options);
+absl::Status ValidateAdagrad(const AdagradOptions& options);
 
 // Require: valid options.
-std::unique_ptr<UpdateRule> NewSgdRule(const SgdOptions& options, const Layout& layout);
-std::unique_ptr<UpdateRule> NewAdamWRule(const AdamWOptions& options, const Layout& layout);
+std::unique_ptr<UpdateRule> NewRule(const SgdOptions& options, const Layout& layout);
+std::unique_ptr<UpdateRule> NewRule(const AdamWOptions& options, const Layout& layout);
+std::unique_ptr<UpdateRule> NewRule(const LambOptions& options, const Layout& layout);
+std::unique_ptr<UpdateRule> NewRule(const LionOptions& options, const Layout& layout);
+std::unique_ptr<UpdateRule> NewRule(const AdagradOptions& options, const Layout& layout);
 
 // INVALID_ARGUMENT naming `field` unless low <= value < high and value is finite.
 absl::Status CheckOption(absl::string_view field, double value, double low, double high);
+// The same unless value is finite and a normal number in single precision: an epsilon that vanished
+// there would let an element without gradient divide 0 by 0.
+absl::Status CheckEpsilon(absl::string_view field, double value);
+// The same unless value >= 0 and finite.
+absl::Status CheckWeightDecay(absl::string_view field, double value);
 
 }  // namespace muster::internal
 

@@ -9,6 +9,7 @@
 #include "google/protobuf/util/json_util.h"
 #include "proto/convert/control.h"
 #include "proto/convert/field.h"
+#include "proto/convert/optimizer.h"
 
 namespace muster {
 namespace {
@@ -94,41 +95,6 @@ absl::StatusOr<IdxDataSpec> ConvertData(const v1::Data& data) {
   return spec;
 }
 
-absl::StatusOr<OptimizerSpec> ConvertOptimizer(const v1::Optimizer& optimizer) {
-  OptimizerSpec spec;
-  MUSTER_RETURN_IF_ERROR(
-      CheckFiniteAtLeastZero("training.optimizer.weight_decay", optimizer.weight_decay()));
-  spec.weight_decay = optimizer.weight_decay();
-  switch (optimizer.rule_case()) {
-    case v1::Optimizer::kSgd: {
-      const v1::Sgd& from = optimizer.sgd();
-      MUSTER_RETURN_IF_ERROR(CheckFraction("training.optimizer.sgd.momentum", from.momentum()));
-      if (from.nesterov() && from.momentum() == 0) {
-        return absl::InvalidArgumentError(
-            "training.optimizer.sgd.nesterov: needs a momentum greater than 0");
-      }
-      spec.rule = SgdSpec{.momentum = from.momentum(), .nesterov = from.nesterov()};
-      return spec;
-    }
-    case v1::Optimizer::kAdamw: {
-      const v1::AdamW& from = optimizer.adamw();
-      AdamWSpec adamw;
-      if (from.has_beta1()) adamw.beta1 = from.beta1();
-      if (from.has_beta2()) adamw.beta2 = from.beta2();
-      if (from.has_epsilon()) adamw.epsilon = from.epsilon();
-      MUSTER_RETURN_IF_ERROR(CheckFraction("training.optimizer.adamw.beta1", adamw.beta1));
-      MUSTER_RETURN_IF_ERROR(CheckFraction("training.optimizer.adamw.beta2", adamw.beta2));
-      MUSTER_RETURN_IF_ERROR(
-          CheckFinitePositive("training.optimizer.adamw.epsilon", adamw.epsilon));
-      spec.rule = adamw;
-      return spec;
-    }
-    case v1::Optimizer::RULE_NOT_SET:
-      break;
-  }
-  return absl::InvalidArgumentError("training.optimizer: needs one of sgd, adamw");
-}
-
 absl::StatusOr<LearningRateSpec> ConvertLearningRate(const v1::LearningRate& rate) {
   LearningRateSpec spec;
   MUSTER_RETURN_IF_ERROR(CheckFinitePositive("training.learning_rate.peak", rate.peak()));
@@ -192,7 +158,7 @@ absl::StatusOr<TrainingSpec> ConvertTraining(const v1::Training& training) {
   spec.global_batch = training.global_batch();
   spec.micro_batch = training.micro_batch();
   spec.seed = training.seed();
-  MUSTER_ASSIGN_OR_RETURN(spec.optimizer, ConvertOptimizer(training.optimizer()));
+  MUSTER_ASSIGN_OR_RETURN(spec.optimizer, OptimizerSpecFromProto(training.optimizer()));
   MUSTER_ASSIGN_OR_RETURN(spec.learning_rate, ConvertLearningRate(training.learning_rate()));
   if (spec.steps != 0 && spec.learning_rate.warmup_steps >= spec.steps) {
     return FieldError("training.learning_rate.warmup_steps",

@@ -6,10 +6,14 @@ batch. For each run (a model with an optimizer, a learning-rate schedule and per
 global norm): the loss before each of ten updates, the gradient norm before clipping, and the
 parameters after the last. tests/worker/model/torch_parity_test.cc repeats it all in Muster.
 
+SGD, AdamW and Adagrad are torch.optim's. PyTorch has no LAMB and no Lion: these two are written
+below in its operations, from the papers.
+
 Debian packages: python3-torch. Run: /usr/bin/python3 tests/data/make_torch_fixture.py
 """
 
 import argparse
+import fnmatch
 import json
 import pathlib
 
@@ -37,7 +41,73 @@ RUNS = [
     {"optimizer": {"type": "adamw", "beta1": 0.8, "beta2": 0.95, "epsilon": 1e-6,
                    "weight_decay": 0},
      "schedule": "cosine", "learning_rate": 0.02, "max_norm": 0.25},
+    {"optimizer": {"type": "adagrad", "learning_rate_decay": 0.05, "initial_accumulator": 0.1,
+                   "epsilon": 1e-10, "weight_decay": 0.01},
+     "schedule": "constant", "learning_rate": 0.1, "max_norm": 0},
+    {"optimizer": {"type": "lamb", "beta1": 0.9, "beta2": 0.99, "epsilon": 1e-6,
+                   "always_adapt": False, "weight_decay": 0.1},
+     "schedule": "constant", "learning_rate": 0.05, "max_norm": 0},
+    {"optimizer": {"type": "lamb", "beta1": 0.8, "beta2": 0.95, "epsilon": 1e-6,
+                   "always_adapt": True, "weight_decay": 0},
+     "schedule": "cosine", "learning_rate": 0.05, "max_norm": 0.25},
+    {"optimizer": {"type": "lion", "beta1": 0.9, "beta2": 0.99, "weight_decay": 0.1},
+     "schedule": "cosine", "learning_rate": 0.005, "max_norm": 0.25},
+    {"optimizer": {"type": "adamw", "beta1": 0.9, "beta2": 0.99, "epsilon": 1e-6,
+                   "weight_decay": 0.1,
+                   "groups": [{"tensors": ["fc1.*"], "frozen": True},
+                              {"tensors": ["fc2.bias"], "weight_decay": 0.2,
+                               "learning_rate_scale": 0.5},
+                              {"tensors": ["*.weight"], "learning_rate_scale": 2}]},
+     "schedule": "cosine", "learning_rate": 0.01, "max_norm": 0.25},
 ]
+
+
+class Lamb(torch.optim.Optimizer):
+    """You et al. 2020, algorithm 2; phi is the identity. A group may turn the ratio off."""
+
+    def __init__(self, groups, lr, betas, eps):
+        super().__init__(groups, {"lr": lr, "betas": betas, "eps": eps})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for p in group["params"]:
+                state = self.state[p]
+                if not state:
+                    state.update(step=0, m=torch.zeros_like(p), v=torch.zeros_like(p))
+                state["step"] += 1
+                state["m"].lerp_(p.grad, 1 - beta1)
+                state["v"].mul_(beta2).addcmul_(p.grad, p.grad, value=1 - beta2)
+                m = state["m"] / (1 - beta1 ** state["step"])
+                v = state["v"] / (1 - beta2 ** state["step"])
+                update = m / (v.sqrt() + group["eps"]) + group["weight_decay"] * p
+                norms = p.norm().item(), update.norm().item()
+                ratio = norms[0] / norms[1] if group["adapts"] and min(norms) > 0 else 1
+                p.sub_(update, alpha=group["lr"] * ratio)
+
+
+class Lion(torch.optim.Optimizer):
+    """Chen et al. 2023, algorithm 2."""
+
+    def __init__(self, groups, lr, betas):
+        super().__init__(groups, {"lr": lr, "betas": betas})
+
+    @torch.no_grad()
+    def step(self):
+        for group in self.param_groups:
+            beta1, beta2 = group["betas"]
+            for p in group["params"]:
+                state = self.state[p]
+                if not state:
+                    state["m"] = torch.zeros_like(p)
+                direction = beta1 * state["m"] + (1 - beta1) * p.grad
+                # A sign that hangs on the last bits of a gradient would make no reference.
+                sure = direction[direction != 0].abs()
+                assert sure.numel() == 0 or sure.min() > 2e-5 * sure.mean(), "choose another seed"
+                p.mul_(1 - group["lr"] * group["weight_decay"])
+                p.sub_(direction.sign(), alpha=group["lr"])
+                state["m"].lerp_(p.grad, 1 - beta2)
 
 
 class Mlp(nn.Module):
@@ -113,17 +183,43 @@ def describe_model(config, seed):
     return description, initial
 
 
+def settings_of(name, options):
+    """Weight decay and learning-rate scale of a tensor; None if it is frozen."""
+    for group in options.get("groups", []):
+        if any(fnmatch.fnmatchcase(name, pattern) for pattern in group["tensors"]):
+            break
+    else:
+        group = {}
+    if group.get("frozen"):
+        return None
+    default = options["weight_decay"] if name.endswith("weight") else 0
+    return group.get("weight_decay", default), group.get("learning_rate_scale", 1)
+
+
 def make_optimizer(model, run):
     options = run["optimizer"]
-    groups = [{"params": [t for n, t in model.named_parameters() if n.endswith("weight")],
-               "weight_decay": options["weight_decay"]},
-              {"params": [t for n, t in model.named_parameters() if n.endswith("bias")],
-               "weight_decay": 0}]
+    rate = run["learning_rate"]
+    groups = []
+    for name, tensor in model.named_parameters():
+        settings = settings_of(name, options)
+        tensor.requires_grad_(settings is not None)
+        if settings is not None:
+            groups.append({"params": [tensor], "weight_decay": settings[0],
+                           "lr": rate * settings[1],
+                           "adapts": options.get("always_adapt") or name.endswith("weight")})
+    betas = (options.get("beta1"), options.get("beta2"))
     if options["type"] == "sgd":
-        return torch.optim.SGD(groups, lr=run["learning_rate"], momentum=options["momentum"],
+        return torch.optim.SGD(groups, lr=rate, momentum=options["momentum"],
                                nesterov=options["nesterov"])
-    return torch.optim.AdamW(groups, lr=run["learning_rate"], eps=options["epsilon"],
-                             betas=(options["beta1"], options["beta2"]))
+    if options["type"] == "adagrad":
+        return torch.optim.Adagrad(groups, lr=rate, lr_decay=options["learning_rate_decay"],
+                                   initial_accumulator_value=options["initial_accumulator"],
+                                   eps=options["epsilon"])
+    if options["type"] == "lamb":
+        return Lamb(groups, lr=rate, betas=betas, eps=options["epsilon"])
+    if options["type"] == "lion":
+        return Lion(groups, lr=rate, betas=betas)
+    return torch.optim.AdamW(groups, lr=rate, eps=options["epsilon"], betas=betas)
 
 
 def train(description, initial, run):

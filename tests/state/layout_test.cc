@@ -8,6 +8,7 @@
 namespace muster {
 namespace {
 
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
 std::vector<TensorSpec> TwoBlocks() {
@@ -92,6 +93,36 @@ TEST(LayoutTest, FingerprintTellsLayoutsApart) {
   EXPECT_NE(changed([](TensorSpec& t) { t.initializer = Initializer::kOne; }), reference);
   EXPECT_NE(changed([](TensorSpec& t) { t.scale = 0.5f; }), reference);
   EXPECT_NE(changed([](TensorSpec& t) { t.decay = false; }), reference);
+  EXPECT_NE(changed([](TensorSpec& t) { t.weight_decay = 0; }), reference);
+  EXPECT_NE(changed([](TensorSpec& t) { t.learning_rate_scale = 2; }), reference);
+  EXPECT_NE(changed([](TensorSpec& t) { t.frozen = true; }), reference);
+}
+
+TEST(LayoutTest, WhatTrainsIsTheSpaceWithoutFrozenTensors) {
+  // Offsets 0, 64, 128, 192, 256, 320; every tensor a bucket.
+  std::vector<TensorSpec> tensors;
+  for (int i = 0; i < 6; ++i) {
+    tensors.push_back({.name = absl::StrCat("t", i), .shape = {40 + i}, .block = i / 2});
+  }
+  const Layout all = Layout::Create(tensors, 64).value();
+  EXPECT_THAT(all.trained_ranges(), ElementsAre(Range{0, 320 + 45}));
+  EXPECT_EQ(all.trained_parameter_count(), all.parameter_count());
+  EXPECT_EQ(all.first_trained_block(), 0);
+  for (const Bucket& bucket : all.buckets()) EXPECT_FALSE(bucket.frozen);
+
+  for (const int i : {0, 1, 2, 4}) tensors[i].frozen = true;
+  const Layout some = Layout::Create(tensors, 64).value();
+  EXPECT_THAT(some.trained_ranges(), ElementsAre(Range{192, 43}, Range{320, 45}));
+  EXPECT_EQ(some.trained_parameter_count(), 43 + 45);
+  EXPECT_EQ(some.first_trained_block(), 1);
+  std::vector<bool> frozen;
+  for (const Bucket& bucket : some.buckets()) frozen.push_back(bucket.frozen);
+  EXPECT_THAT(frozen, ElementsAre(true, true, true, false, true, false));
+  // A bucket of two tensors needs its gradient for either.
+  const Layout coarse = Layout::Create(tensors, 128).value();
+  frozen.clear();
+  for (const Bucket& bucket : coarse.buckets()) frozen.push_back(bucket.frozen);
+  EXPECT_THAT(frozen, ElementsAre(true, false, false));
 }
 
 TEST(LayoutTest, RejectsWrongSpecsByName) {
@@ -105,6 +136,11 @@ TEST(LayoutTest, RejectsWrongSpecsByName) {
   EXPECT_THAT(error({{.name = "", .shape = {1}}}, 64), HasSubstr("no name"));
   EXPECT_THAT(error({{.name = "w", .shape = {3, 0}}}, 64), HasSubstr("\"w\""));
   EXPECT_THAT(error({{.name = "w", .shape = {-1}}}, 64), HasSubstr("[-1]"));
+  EXPECT_THAT(error({{.name = "w", .shape = {1}, .learning_rate_scale = 0}}, 64),
+              HasSubstr("tensor \"w\": expected a finite learning rate scale above 0, got 0"));
+  EXPECT_THAT(error({{.name = "w", .shape = {1}, .weight_decay = -1}}, 64),
+              HasSubstr("tensor \"w\": expected a finite weight decay of at least 0, got -1"));
+  EXPECT_THAT(error({{.name = "w", .shape = {1}, .frozen = true}}, 64), HasSubstr("are frozen"));
   EXPECT_THAT(error({{.name = "w", .shape = {1ll << 40, 1ll << 40}}}, 64), HasSubstr("2^48"));
   EXPECT_THAT(error({{.name = "w", .shape = {1ll << 48}}, {.name = "v", .shape = {1}}}, 64),
               HasSubstr("\"v\""));

@@ -243,6 +243,7 @@ absl::Status LoadOptimizer(FileSystem& files, const Checkpoint& checkpoint, cons
     MUSTER_CHECK_EQ(static_cast<int64_t>(slot.values.size()), layout.padded_count());
     std::fill(slot.values.begin(), slot.values.end(), 0.0f);
     for (const Tensor& tensor : layout.tensors()) {
+      if (tensor.spec.frozen) continue;
       targets[absl::StrCat(tensor.spec.name, ".", slot.name)] = {
           &tensor, slot.values.data() + tensor.offset};
     }

@@ -55,6 +55,7 @@ std::vector<Source> ParameterSources(const TrainingState& state) {
 std::vector<Source> OptimizerSources(const TrainingState& state) {
   std::vector<Source> sources;
   for (const Tensor& tensor : state.layout->tensors()) {
+    if (tensor.spec.frozen) continue;
     for (const OptimizerSlot& slot : state.slots) {
       sources.push_back(
           SourceOf(tensor, slot.values, absl::StrCat(tensor.spec.name, ".", slot.name)));

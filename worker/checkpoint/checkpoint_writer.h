@@ -4,7 +4,8 @@
 // A checkpoint <root>/step-00000100/ holds
 //   model-00001-of-0000K.safetensors      parameters under their names
 //   model.safetensors.index.json          which file holds which parameter (Hugging Face's format)
-//   optimizer-00001-of-0000K.safetensors  optimizer slots as "<parameter>.<slot>"
+//   optimizer-00001-of-0000K.safetensors  optimizer slots as "<parameter>.<slot>",
+//                                         none for frozen parameters
 //   manifest.json                         tag, job, sizes and SHA-256 of all files (manifest.h)
 //
 // Writing takes two calls, because the coordinator approves in between (protocol: only a stable

@@ -26,7 +26,8 @@ struct TrainingProgress {
   bool operator==(const TrainingProgress&) const = default;
 };
 
-// One optimizer value per parameter, in the flat space of the layout: "momentum", "adam_m".
+// One optimizer value per parameter, in the flat space of the layout: "momentum_buffer",
+// "exp_avg". Of frozen tensors, which have none, nothing is written, and zeros are read.
 struct OptimizerSlot {
   std::string name;  // not empty, without '.'
   absl::Span<const float> values;

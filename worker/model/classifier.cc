@@ -84,10 +84,13 @@ absl::StatusOr<BatchResult> Classifier::ForwardBackward(absl::Span<const float> 
   MUSTER_ASSIGN_OR_RETURN(const SoftmaxLoss loss,
                           device_.SoftmaxCrossEntropy(batch, classes(), outputs_.back().floats(),
                                                       labels.data(), output_gradient));
+  const auto first = static_cast<size_t>(layout_.first_trained_block());
   for (size_t i = blocks_.size(); i-- > 0;) {
-    MUSTER_RETURN_IF_ERROR(blocks_[i]->Backward(
-        device_, parameters.data(), batch, InputOf(i, inputs.data()), outputs_[i].floats(),
-        output_gradient, i == 0 ? nullptr : input_gradient, gradients.data()));
+    if (i >= first) {
+      MUSTER_RETURN_IF_ERROR(blocks_[i]->Backward(
+          device_, parameters.data(), batch, InputOf(i, inputs.data()), outputs_[i].floats(),
+          output_gradient, i == first ? nullptr : input_gradient, gradients.data()));
+    }
     MUSTER_RETURN_IF_ERROR(on_block_done(static_cast<int>(i)));
     std::swap(output_gradient, input_gradient);
   }

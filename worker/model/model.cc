@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "state/parameter_groups.h"
 #include "worker/model/classifier.h"
 #include "worker/model/convolution_block.h"
 #include "worker/model/linear_block.h"
@@ -56,25 +57,26 @@ Blocks MakeBlocks(const ModelConfig& config) {
   return MakeCnn(std::get<CnnConfig>(config.architecture));
 }
 
-absl::StatusOr<Layout> LayoutOf(const Blocks& blocks, int64_t bucket_elements) {
+absl::StatusOr<Layout> LayoutOf(const Blocks& blocks, const ModelConfig& config) {
   std::vector<TensorSpec> tensors;
   for (size_t i = 0; i < blocks.size(); ++i) {
     blocks[i]->DescribeParameters(static_cast<int>(i), tensors);
   }
-  return Layout::Create(std::move(tensors), bucket_elements);
+  MUSTER_RETURN_IF_ERROR(ApplyParameterGroups(config.groups, absl::MakeSpan(tensors)));
+  return Layout::Create(std::move(tensors), config.bucket_elements);
 }
 
 }  // namespace
 
 absl::StatusOr<Layout> CreateModelLayout(const ModelConfig& config) {
   MUSTER_RETURN_IF_ERROR(Validate(config));
-  return LayoutOf(MakeBlocks(config), config.bucket_elements);
+  return LayoutOf(MakeBlocks(config), config);
 }
 
 absl::StatusOr<std::unique_ptr<Model>> CreateModel(const ModelConfig& config, Device& device) {
   MUSTER_RETURN_IF_ERROR(Validate(config));
   Blocks blocks = MakeBlocks(config);
-  MUSTER_ASSIGN_OR_RETURN(Layout layout, LayoutOf(blocks, config.bucket_elements));
+  MUSTER_ASSIGN_OR_RETURN(Layout layout, LayoutOf(blocks, config));
   return std::make_unique<internal::Classifier>(std::move(blocks), std::move(layout), device);
 }
 

@@ -41,11 +41,12 @@ class Model {
   virtual int64_t features() const = 0;  // floats per sample
   virtual int64_t classes() const = 0;
 
-  // Adds the gradient of the sum (not the mean) of the samples' losses to `gradients`; padding is
-  // left alone. `inputs` is [batch, features], row-major (images as channels, height, width).
-  // Parameters and gradients have layout().padded_count() elements; a wrong size is a bug.
-  // INVALID_ARGUMENT for an empty batch, inputs that are not labels.size() samples, or a label
-  // outside [0, classes): the message names the sample. RESOURCE_EXHAUSTED if memory is short.
+  // Adds the gradient of the sum (not the mean) of the samples' losses to `gradients`; padding and
+  // blocks before the layout's first trained one are left alone. `inputs` is [batch, features],
+  // row-major (images as channels, height, width). Parameters and gradients have
+  // layout().padded_count() elements; a wrong size is a bug. INVALID_ARGUMENT for an empty batch,
+  // inputs that are not labels.size() samples, or a label outside [0, classes): the message names
+  // the sample. RESOURCE_EXHAUSTED if memory is short.
   virtual absl::StatusOr<BatchResult> ForwardBackward(absl::Span<const float> parameters,
                                                       absl::Span<const float> inputs,
                                                       absl::Span<const int32_t> labels,

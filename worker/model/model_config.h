@@ -8,6 +8,7 @@
 
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "base/job_spec.h"
 
 namespace muster {
 
@@ -36,6 +37,8 @@ struct CnnConfig {
 struct ModelConfig {
   std::variant<MlpConfig, CnnConfig> architecture;
   int64_t bucket_elements = 262'144;  // largest gradient bucket: 1 MiB of f32
+  // Which tensors train and how (state/parameter_groups.h); goes into the layout.
+  std::vector<ParameterGroupSpec> groups;
 };
 
 // "mlp", "cnn".

@@ -27,19 +27,8 @@ ModelConfig ModelConfigOf(const JobSpec& spec, const Dataset& data) {
   }
   config.bucket_elements = std::max<int64_t>(
       Layout::kAlignment, spec.communication.bucket_bytes / static_cast<int64_t>(sizeof(float)));
+  config.groups = spec.training.optimizer.groups;
   return config;
-}
-
-UpdateRuleOptions RuleOptionsOf(const OptimizerSpec& spec) {
-  if (const auto* sgd = std::get_if<SgdSpec>(&spec.rule)) {
-    return SgdOptions{
-        .momentum = sgd->momentum, .nesterov = sgd->nesterov, .weight_decay = spec.weight_decay};
-  }
-  const AdamWSpec& adamw = std::get<AdamWSpec>(spec.rule);
-  return AdamWOptions{.beta1 = adamw.beta1,
-                      .beta2 = adamw.beta2,
-                      .epsilon = adamw.epsilon,
-                      .weight_decay = spec.weight_decay};
 }
 
 LearningRateSchedule ScheduleOf(LearningRateSpec::Schedule schedule) {
@@ -52,16 +41,6 @@ LearningRateSchedule ScheduleOf(LearningRateSpec::Schedule schedule) {
       return LearningRateSchedule::kLinear;
   }
   return LearningRateSchedule::kConstant;
-}
-
-std::string Describe(const OptimizerSpec& optimizer) {
-  if (const auto* sgd = std::get_if<SgdSpec>(&optimizer.rule)) {
-    return absl::StrFormat("sgd %.17g %d %.17g", sgd->momentum, sgd->nesterov,
-                           optimizer.weight_decay);
-  }
-  const AdamWSpec& adamw = std::get<AdamWSpec>(optimizer.rule);
-  return absl::StrFormat("adamw %.17g %.17g %.17g %.17g", adamw.beta1, adamw.beta2, adamw.epsilon,
-                         optimizer.weight_decay);
 }
 
 }  // namespace

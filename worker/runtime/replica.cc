@@ -65,8 +65,14 @@ void Replica::Apply(const CommitRecord& record, absl::Span<const float> gradient
     scalars.gradient_scale =
         ComputeGradientScale(norm_of_sum * norm_of_sum, record.samples, clip_norm_).scale;
     scalars.update_count = counters_.update_count + 1;
-    rule_.Apply(Range{0, layout_.padded_count()}, scalars, absl::MakeSpan(parameters_), gradient,
-                SlotSpans());
+    const Range whole = {0, layout_.padded_count()};
+    const std::vector<absl::Span<float>> slots = SlotSpans();
+    if (rule_.factor_count() > 0) {
+      TensorSums sums(rule_.factor_count());
+      rule_.Prepare(whole, scalars, parameters_, gradient, slots, sums);
+      scalars.tensor_factors = rule_.TensorFactors(sums);
+    }
+    rule_.Apply(whole, scalars, absl::MakeSpan(parameters_), gradient, slots);
     ++counters_.update_count;
     counters_.nonfinite_in_row = 0;
   } else {

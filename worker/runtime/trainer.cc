@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
+#include "state/clip_norm.h"
 
 namespace muster {
 namespace {
@@ -66,7 +67,8 @@ TrainingOutcome Trainer::Run(const View& view, Communicator& communicator, Step 
                                     .correct = computed->correct,
                                     .pause = *pause || step == job_.total_steps()};
     const Range range = exchange.NormRange();
-    contribution.squared_gradient.Add(replica_.gradients().subspan(range.offset, range.count));
+    AddTrainedSquares(job_.layout(), range, replica_.gradients().subspan(range.offset, range.count),
+                      contribution.squared_gradient);
     absl::StatusOr<CommitRecord> record = exchange.Commit(step, view.epoch, contribution);
     if (!record.ok()) return MeshFailed(communicator, record.status(), exchange.culprit());
     if (record->samples != job_.plan().samples_per_step()) {

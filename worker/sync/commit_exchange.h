@@ -24,7 +24,8 @@ struct CommitContribution {
   int64_t samples = 0;
   int64_t correct = 0;
   bool pause = false;           // someone asked for a pause, or this is the last step
-  SquaredSum squared_gradient;  // of the rank's range of the reduced (summed) gradient
+  SquaredSum squared_gradient;  // of the rank's range of the reduced (summed) gradient,
+                                // what is frozen left out (state/clip_norm.h)
 };
 
 // Loss in units of 2^-24, of magnitude below 2^39 (5e11). A larger or non-finite loss counts as

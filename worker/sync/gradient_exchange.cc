@@ -21,6 +21,7 @@ GradientExchange::GradientExchange(Communicator& communicator, const Layout& lay
 void GradientExchange::Start(Step step, int block, absl::Span<float> gradients) {
   for (const int i : BucketsAsCompleted(layout_, block)) {
     const Bucket& bucket = layout_.buckets()[i];
+    if (bucket.frozen) continue;  // on every rank: the layout is the same
     CollectiveOptions options;
     options.timeout = options_.timeout;
     options.label = absl::StrCat("bucket ", i);

@@ -33,8 +33,9 @@ class GradientExchange {
   GradientExchange(Communicator& communicator, const Layout& layout,
                    const GradientExchangeOptions& options);
 
-  // Starts summing the buckets of `block` in place. Each block once per step, in the same order on
-  // every rank. `gradients` (the whole flat space) belongs to the exchange until Finish.
+  // Starts summing the buckets of `block` in place, those that are frozen left out. Each block once
+  // per step, in the same order on every rank. `gradients` (the whole flat space) belongs to the
+  // exchange until Finish.
   void Start(Step step, int block, absl::Span<float> gradients);
 
   // Waits until every bucket started is summed: this rank has prepared the step.

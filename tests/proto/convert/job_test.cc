@@ -5,6 +5,7 @@
 #include <limits>
 
 #include "gmock/gmock.h"
+#include "google/protobuf/text_format.h"
 #include "gtest/gtest.h"
 #include "tests/proto/convert/valid_job.h"
 
@@ -31,8 +32,10 @@ TEST(JobSpecFromProto, KeepsEveryField) {
   expected.training.global_batch = 256;
   expected.training.micro_batch = 32;
   expected.training.seed = 42;
-  expected.training.optimizer = {.rule = SgdSpec{.momentum = 0.9, .nesterov = true},
-                                 .weight_decay = 0.001};
+  expected.training.optimizer = {
+      .rule = SgdSpec{.momentum = 0.9, .nesterov = true},
+      .weight_decay = 0.001,
+      .groups = {{.tensors = {"fc1.*", "*.bias"}, .weight_decay = 0, .learning_rate_scale = 0.5}}};
   expected.training.learning_rate = {.peak = 0.1,
                                      .schedule = LearningRateSpec::Schedule::kCosine,
                                      .warmup_steps = 20,
@@ -80,6 +83,46 @@ TEST(JobSpecFromProto, ResolvesDefaults) {
   EXPECT_FALSE(spec->data.has_test());
 }
 
+// What the optimizer of a valid job becomes, with `change` made.
+template <typename Change>
+OptimizerSpec OptimizerWith(const Change& change) {
+  v1::JobDescription job = ValidJob();
+  job.mutable_training()->mutable_optimizer()->clear_groups();
+  change(*job.mutable_training()->mutable_optimizer());
+  const absl::StatusOr<JobSpec> spec = JobSpecFromProto(job);
+  EXPECT_TRUE(spec.ok()) << spec.status();
+  return spec.ok() ? spec->training.optimizer : OptimizerSpec{};
+}
+
+TEST(JobSpecFromProto, EveryRuleHasItsDefaultsAndFields) {
+  EXPECT_EQ(std::get<LambSpec>(OptimizerWith([](auto& o) { o.mutable_lamb(); }).rule),
+            (LambSpec{.beta1 = 0.9, .beta2 = 0.999, .epsilon = 1e-6, .always_adapt = false}));
+  EXPECT_EQ(std::get<LionSpec>(OptimizerWith([](auto& o) { o.mutable_lion(); }).rule),
+            (LionSpec{.beta1 = 0.9, .beta2 = 0.99}));
+  EXPECT_EQ(std::get<AdagradSpec>(OptimizerWith([](auto& o) { o.mutable_adagrad(); }).rule),
+            (AdagradSpec{.learning_rate_decay = 0, .initial_accumulator = 0, .epsilon = 1e-10}));
+  const auto full = [](absl::string_view text) {
+    return OptimizerWith([&](v1::Optimizer& optimizer) {
+      EXPECT_TRUE(google::protobuf::TextFormat::MergeFromString(std::string(text), &optimizer));
+    });
+  };
+  EXPECT_EQ(std::get<LambSpec>(
+                full("lamb { beta1: 0.5 beta2: 0.6 epsilon: 0.1 always_adapt: true }").rule),
+            (LambSpec{.beta1 = 0.5, .beta2 = 0.6, .epsilon = 0.1, .always_adapt = true}));
+  EXPECT_EQ(std::get<LionSpec>(full("lion { beta1: 0.5 beta2: 0.6 }").rule),
+            (LionSpec{.beta1 = 0.5, .beta2 = 0.6}));
+  EXPECT_EQ(std::get<AdagradSpec>(full("adagrad { learning_rate_decay: 0.1 epsilon: 0.3 "
+                                       "initial_accumulator: 0.2 }")
+                                      .rule),
+            (AdagradSpec{.learning_rate_decay = 0.1, .initial_accumulator = 0.2, .epsilon = 0.3}));
+  EXPECT_EQ(full("groups { tensors: 'fc1.*' tensors: 'x' frozen: true } "
+                 "groups { tensors: '*.bias' weight_decay: 0 learning_rate_scale: 0.5 }")
+                .groups,
+            (std::vector<ParameterGroupSpec>{
+                {.tensors = {"fc1.*", "x"}, .frozen = true},
+                {.tensors = {"*.bias"}, .weight_decay = 0, .learning_rate_scale = 0.5}}));
+}
+
 TEST(JobSpecFromProto, StartDefaultsToMin) {
   v1::JobDescription job = ValidJob();
   job.mutable_workers()->clear_start();
@@ -113,6 +156,11 @@ v1::LearningRate* Rate(v1::JobDescription& job) {
 }
 v1::Optimizer* Optimizer(v1::JobDescription& job) {
   return job.mutable_training()->mutable_optimizer();
+}
+v1::ParameterGroup* Group(v1::JobDescription& job) {
+  v1::ParameterGroup* group = Optimizer(job)->add_groups();
+  group->add_tensors("*.bias");
+  return group;
 }
 v1::IdxData* Idx(v1::JobDescription& job) { return job.mutable_data()->mutable_idx(); }
 
@@ -164,7 +212,7 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"UnevenBatch", [](auto& j) { j.mutable_training()->set_micro_batch(33); },
                 "training.global_batch: must be a multiple of micro_batch (33), got 256"},
         BadCase{"NoOptimizer", [](auto& j) { Optimizer(j)->clear_sgd(); },
-                "training.optimizer: needs one of sgd, adamw"},
+                "training.optimizer: needs one of sgd, adamw, lamb, lion, adagrad"},
         BadCase{"MomentumOne", [](auto& j) { Optimizer(j)->mutable_sgd()->set_momentum(1); },
                 "training.optimizer.sgd.momentum: must be at least 0 and less than 1, got 1"},
         BadCase{"NesterovAlone", [](auto& j) { Optimizer(j)->mutable_sgd()->set_momentum(0); },
@@ -173,6 +221,46 @@ INSTANTIATE_TEST_SUITE_P(
                 "training.optimizer.adamw.beta2: must be at least 0 and less than 1, got nan"},
         BadCase{"ZeroEpsilon", [](auto& j) { Optimizer(j)->mutable_adamw()->set_epsilon(0); },
                 "training.optimizer.adamw.epsilon: must be a finite number > 0, got 0"},
+        BadCase{"LambBeta", [](auto& j) { Optimizer(j)->mutable_lamb()->set_beta1(1); },
+                "training.optimizer.lamb.beta1: must be at least 0 and less than 1, got 1"},
+        BadCase{"LambEpsilon", [](auto& j) { Optimizer(j)->mutable_lamb()->set_epsilon(kNaN); },
+                "training.optimizer.lamb.epsilon: must be a finite number > 0, got nan"},
+        BadCase{"LionBeta", [](auto& j) { Optimizer(j)->mutable_lion()->set_beta2(-0.1); },
+                "training.optimizer.lion.beta2: must be at least 0 and less than 1, got -0.1"},
+        BadCase{"AdagradDecay",
+                [](auto& j) { Optimizer(j)->mutable_adagrad()->set_learning_rate_decay(-1); },
+                "training.optimizer.adagrad.learning_rate_decay: must be a finite number >= 0"},
+        BadCase{"AdagradAccumulator",
+                [](auto& j) { Optimizer(j)->mutable_adagrad()->set_initial_accumulator(kNaN); },
+                "training.optimizer.adagrad.initial_accumulator: must be a finite number >= 0"},
+        BadCase{"AdagradEpsilon", [](auto& j) { Optimizer(j)->mutable_adagrad()->set_epsilon(0); },
+                "training.optimizer.adagrad.epsilon: must be a finite number > 0, got 0"},
+        BadCase{"GroupWithoutTensors", [](auto& j) { Optimizer(j)->add_groups(); },
+                "training.optimizer.groups[1].tensors: must be a list of 1 to"},
+        BadCase{"GroupOfEmptyPattern",
+                [](auto& j) {
+                  Group(j);
+                  Group(j)->add_tensors("");
+                },
+                "training.optimizer.groups[2].tensors[1]: is missing"},
+        BadCase{"GroupDecay", [](auto& j) { Group(j)->set_weight_decay(-1); },
+                "training.optimizer.groups[1].weight_decay: must be a finite number >= 0, got -1"},
+        BadCase{"GroupRate", [](auto& j) { Group(j)->set_learning_rate_scale(0); },
+                "training.optimizer.groups[1].learning_rate_scale: must be a finite number > 0"},
+        BadCase{"FrozenGroupDecay",
+                [](auto& j) {
+                  v1::ParameterGroup* group = Group(j);
+                  group->set_frozen(true);
+                  group->set_weight_decay(0);
+                },
+                "training.optimizer.groups[1].weight_decay: has no meaning for frozen tensors"},
+        BadCase{"FrozenGroupRate",
+                [](auto& j) {
+                  v1::ParameterGroup* group = Group(j);
+                  group->set_frozen(true);
+                  group->set_learning_rate_scale(2);
+                },
+                "training.optimizer.groups[1].learning_rate_scale: has no meaning for frozen"},
         BadCase{"NegativeDecay", [](auto& j) { Optimizer(j)->set_weight_decay(-1); },
                 "training.optimizer.weight_decay: must be a finite number >= 0, got -1"},
         BadCase{"NaNRate", [](auto& j) { Rate(j)->set_peak(kNaN); },

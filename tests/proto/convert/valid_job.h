@@ -15,7 +15,9 @@ inline v1::JobDescription ValidJob() {
     data { idx { train_images: "/d/i" train_labels: "/d/l" test_images: "/t/i" test_labels: "/t/l"
                  classes: 7 mean: 0.25 deviation: 0.5 } }
     training { steps: 500 global_batch: 256 micro_batch: 32 seed: 42
-      optimizer { sgd { momentum: 0.9 nesterov: true } weight_decay: 0.001 }
+      optimizer { sgd { momentum: 0.9 nesterov: true } weight_decay: 0.001
+                  groups { tensors: "fc1.*" tensors: "*.bias" weight_decay: 0
+                           learning_rate_scale: 0.5 } }
       learning_rate { peak: 0.1 schedule: COSINE warmup_steps: 20 final: 0.01 }
       clip_norm: 1 evaluate_every: 100 max_nonfinite_steps: 3 }
     workers { min: 2 start: 4 max: 8 start_timeout_ms: 1000 }

@@ -327,6 +327,37 @@ TEST_F(CheckpointTest, OtherBucketsLoadTheSameCheckpoint) {
   EXPECT_EQ(ParametersSha256(other, parameters), found->checkpoint.manifest.parameters_sha256);
 }
 
+// Frozen parameters are saved like any other; there is no optimizer state of theirs.
+TEST_F(CheckpointTest, FrozenTensorsKeepTheirValuesAndHaveNoSlots) {
+  std::vector<TensorSpec> specs;
+  for (const Tensor& tensor : layout_.tensors()) specs.push_back(tensor.spec);
+  specs[0].frozen = specs[3].frozen = true;
+  const Layout layout = Layout::Create(specs, 64).value();
+  const OwnedState state(layout, 100);
+  CheckpointWriter writer = Writer();
+  ASSERT_TRUE(writer.Commit(writer.Prepare(state.state()).value()).ok());
+  const auto found = FindNewestCheckpoint(files_, root_, layout, std::nullopt);
+  ASSERT_TRUE(found.ok()) << found.status();
+  std::vector<float> parameters(layout.padded_count(), NAN), m(parameters), v(parameters);
+  ASSERT_TRUE(LoadParameters(files_, found->checkpoint, layout, absl::MakeSpan(parameters)).ok());
+  EXPECT_EQ(parameters, MakeValues(layout, 100, 0));
+  ASSERT_TRUE(LoadOptimizer(files_, found->checkpoint, layout,
+                            {{"adam_m", absl::MakeSpan(m)}, {"adam_v", absl::MakeSpan(v)}})
+                  .ok());
+  std::vector<float> expected = MakeValues(layout, 100, 1);
+  for (const Tensor& tensor : layout.tensors()) {
+    if (!tensor.spec.frozen) continue;
+    std::fill_n(expected.begin() + tensor.offset, tensor.count, 0.0f);
+  }
+  EXPECT_EQ(m, expected);
+  // A job that trains them misses their state rather than start it anew in silence.
+  EXPECT_THAT(
+      std::string(LoadOptimizer(files_, found->checkpoint, layout_,
+                                {{"adam_m", absl::MakeSpan(m)}, {"adam_v", absl::MakeSpan(v)}})
+                      .message()),
+      HasSubstr("fc1.weight.adam_m\" is missing"));
+}
+
 TEST_F(CheckpointTest, AnotherModelIsRefusedByTheNameOfTheTensor) {
   Write(100);
   const auto message = [&](std::vector<TensorSpec> tensors) {

@@ -158,6 +158,56 @@ TEST_P(ModelTest, RefusesBatchesThatDoNotFit) {
 INSTANTIATE_TEST_SUITE_P(Models, ModelTest, ::testing::Values(TinyMlp(), TinyCnn()),
                          [](const auto& info) { return std::string(TypeName(info.param)); });
 
+TEST(FrozenModelTest, BackwardStopsBehindTheFirstTrainedBlock) {
+  const auto device = CreateDevice("cpu", {}).value();
+  for (ModelConfig config : {TinyMlp(), TinyCnn()}) {
+    SCOPED_TRACE(TypeName(config));
+    const auto whole = CreateModel(config, *device).value();
+    const int block = whole->layout().block_count() - 2;  // trains, but for its bias
+    std::vector<std::string> frozen;
+    for (const Tensor& tensor : whole->layout().tensors()) {
+      const bool bias = tensor.spec.shape.size() == 1;
+      if (tensor.spec.block < block || (tensor.spec.block == block && bias)) {
+        frozen.push_back(tensor.spec.name);
+      }
+    }
+    config.groups = {{.tensors = frozen, .frozen = true}};
+    const auto model = CreateModel(config, *device).value();
+    EXPECT_EQ(model->layout().first_trained_block(), block);
+
+    const std::vector<float> parameters = FirstParameters(*model, 1);
+    EXPECT_EQ(parameters, FirstParameters(*whole, 1));
+    const Batch batch = MakeBatch(*model, 6, 2);
+    std::vector<float> expected(parameters.size()), gradients(parameters.size());
+    std::vector<int> done;
+    ASSERT_TRUE(whole
+                    ->ForwardBackward(parameters, batch.inputs, batch.labels,
+                                      absl::MakeSpan(expected), IgnoreBlock)
+                    .ok());
+    ASSERT_TRUE(model
+                    ->ForwardBackward(parameters, batch.inputs, batch.labels,
+                                      absl::MakeSpan(gradients),
+                                      [&](int block_done) {
+                                        done.push_back(block_done);
+                                        return absl::OkStatus();
+                                      })
+                    .ok());
+    // Every block is told of, in the usual order: the fleet counts on it.
+    ASSERT_EQ(static_cast<int>(done.size()), model->layout().block_count());
+    for (size_t i = 0; i < done.size(); ++i)
+      EXPECT_EQ(done[i], static_cast<int>(done.size() - i) - 1);
+    for (const Tensor& tensor : model->layout().tensors()) {
+      for (int64_t i = tensor.offset; i < tensor.offset + tensor.count; ++i) {
+        if (tensor.spec.block < block) {
+          ASSERT_EQ(gradients[i], 0) << tensor.spec.name;
+        } else if (!tensor.spec.frozen) {
+          ASSERT_EQ(gradients[i], expected[i]) << tensor.spec.name;
+        }
+      }
+    }
+  }
+}
+
 // Names, shapes, blocks and first values follow PyTorch, whose checkpoints must open here.
 TEST(ModelLayoutTest, CnnHasTorchNamesAndShapes) {
   const Layout layout = CreateModelLayout({.architecture = CnnConfig{}}).value();

@@ -5,6 +5,7 @@
 
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "state/clip_norm.h"
 #include "state/gradient_norm.h"
 #include "state/step_scalars.h"
 #include "state/update_rule.h"
@@ -33,15 +34,46 @@ ModelConfig ConfigFrom(const json& config) {
 }
 
 UpdateRuleOptions OptimizerFrom(const json& optimizer) {
-  if (optimizer.at("type") == "sgd") {
+  const std::string type = optimizer.at("type");
+  if (type == "sgd") {
     return SgdOptions{.momentum = optimizer.at("momentum"),
                       .nesterov = optimizer.at("nesterov"),
                       .weight_decay = optimizer.at("weight_decay")};
   }
+  if (type == "adagrad") {
+    return AdagradOptions{.learning_rate_decay = optimizer.at("learning_rate_decay"),
+                          .initial_accumulator = optimizer.at("initial_accumulator"),
+                          .epsilon = optimizer.at("epsilon"),
+                          .weight_decay = optimizer.at("weight_decay")};
+  }
+  if (type == "lamb") {
+    return LambOptions{.beta1 = optimizer.at("beta1"),
+                       .beta2 = optimizer.at("beta2"),
+                       .epsilon = optimizer.at("epsilon"),
+                       .always_adapt = optimizer.at("always_adapt"),
+                       .weight_decay = optimizer.at("weight_decay")};
+  }
+  if (type == "lion") {
+    return LionOptions{.beta1 = optimizer.at("beta1"),
+                       .beta2 = optimizer.at("beta2"),
+                       .weight_decay = optimizer.at("weight_decay")};
+  }
+  EXPECT_EQ(type, "adamw");
   return AdamWOptions{.beta1 = optimizer.at("beta1"),
                       .beta2 = optimizer.at("beta2"),
                       .epsilon = optimizer.at("epsilon"),
                       .weight_decay = optimizer.at("weight_decay")};
+}
+
+std::vector<ParameterGroupSpec> GroupsFrom(const json& optimizer) {
+  std::vector<ParameterGroupSpec> groups;
+  for (const json& group : optimizer.value("groups", json::array())) {
+    groups.push_back({.tensors = group.at("tensors"),
+                      .learning_rate_scale = group.value("learning_rate_scale", 1.0),
+                      .frozen = group.value("frozen", false)});
+    if (group.contains("weight_decay")) groups.back().weight_decay = group.at("weight_decay");
+  }
+  return groups;
 }
 
 // The flat space from tensors by name; each tensor of the layout must be there in its shape.
@@ -119,6 +151,9 @@ TEST_P(TorchParityTest, GradientsMatch) {
 }
 
 void TorchParityTest::TrainLike(const json& run) {
+  ModelConfig config = ConfigFrom(fixture_.at("config"));
+  config.groups = GroupsFrom(run.at("optimizer"));
+  model_ = CreateModel(config, *device_).value();
   const auto rule = UpdateRule::Create(OptimizerFrom(run.at("optimizer")), layout()).value();
   std::vector<std::vector<float>> slots(rule->state_slots(),
                                         std::vector<float>(layout().padded_count()));
@@ -139,23 +174,26 @@ void TorchParityTest::TrainLike(const json& run) {
     const double loss = run.at("losses").at(step - 1);
     EXPECT_NEAR(result.loss_sum / result.samples / loss, 1, 1e-5) << "step " << step;
     SquaredSum squared;
-    squared.Add(gradients);
+    AddTrainedSquares(layout(), {0, layout().padded_count()}, gradients, squared);
     const GradientScale scale =
         ComputeGradientScale(squared.Value(), result.samples, run.at("max_norm"));
     EXPECT_NEAR(scale.norm / run.at("norms").at(step - 1).get<double>(), 1, 1e-4);
     clipped |= scale.clipped;
-    rule->Apply({0, layout().padded_count()},
-                {.learning_rate = LearningRate(rate, step),
-                 .gradient_scale = scale.scale,
-                 .update_count = step},
-                absl::MakeSpan(parameters), gradients, state);
+    UpdateScalars scalars{.learning_rate = LearningRate(rate, step),
+                          .gradient_scale = scale.scale,
+                          .update_count = step};
+    const Range whole = {0, layout().padded_count()};
+    TensorSums sums(rule->factor_count());
+    rule->Prepare(whole, scalars, parameters, gradients, state, sums);
+    scalars.tensor_factors = rule->TensorFactors(sums);
+    rule->Apply(whole, scalars, absl::MakeSpan(parameters), gradients, state);
   }
   EXPECT_EQ(clipped, run.at("max_norm") > 0);
   ExpectClose(layout(), parameters, Flatten(layout(), run.at("final_parameters")), 1e-4);
 }
 
 TEST_P(TorchParityTest, TenStepsMatch) {
-  ASSERT_EQ(fixture_.at("runs").size(), 5u);
+  ASSERT_EQ(fixture_.at("runs").size(), 10u);
   for (const json& run : fixture_.at("runs")) {
     SCOPED_TRACE(run.at("optimizer").dump() + " " + run.at("schedule").dump());
     TrainLike(run);
