@@ -1,9 +1,13 @@
 #include "worker/sync/gradient_exchange.h"
 
+#include <cmath>
 #include <cstring>
+#include <thread>
 
+#include "collectives/transport/in_process_transport.h"
 #include "gtest/gtest.h"
 #include "state/bucket_slices.h"
+#include "state/clip_norm.h"
 #include "tests/collectives/engine/communicator_fixture.h"
 
 namespace muster {
@@ -82,6 +86,54 @@ INSTANTIATE_TEST_SUITE_P(Paths, GradientExchangeTest,
                                                    ? "Ring"
                                                    : "Direct");
                          });
+
+// Three buckets in two blocks; the first is of a frozen tensor alone, the second of both kinds.
+Layout HalfFrozen() {
+  return Layout::Create({{.name = "a", .shape = {64}, .frozen = true},
+                         {.name = "b", .shape = {64}, .block = 1, .frozen = true},
+                         {.name = "c", .shape = {64}, .block = 1},
+                         {.name = "d", .shape = {128}, .block = 1}},
+                        128)
+      .value();
+}
+
+// Rank r's gradient is r + 1 everywhere; sums over three ranks are 6. A NaN in what is frozen is
+// nobody's concern.
+TEST(FrozenGradientsTest, AreNeitherSummedNorMeasured) {
+  constexpr int kRanks = 3;
+  const Layout layout = HalfFrozen();
+  ASSERT_EQ(layout.buckets().size(), 3u);
+  auto mesh = MakeInProcessMesh(kRanks);
+  std::vector<std::thread> threads;
+  for (int rank = 0; rank < kRanks; ++rank) {
+    threads.emplace_back([&, rank] {
+      const auto communicator = Communicator::Create(std::move(mesh[rank])).value();
+      GradientExchange exchange(*communicator, layout, {});
+      std::vector<float> gradient(layout.padded_count(), static_cast<float>(rank + 1));
+      if (rank == 1) gradient[layout.Find("b")->offset] = NAN;
+      for (int block = 1; block >= 0; --block) {
+        exchange.Start(1, block, absl::MakeSpan(gradient));
+      }
+      ASSERT_TRUE(exchange.Finish().ok());
+      for (const char* summed : {"c", "d"}) {
+        EXPECT_EQ(gradient[layout.Find(summed)->offset + 5], 6) << summed;
+      }
+      EXPECT_EQ(gradient[layout.Find("a")->offset + 5], rank + 1) << "moved for nothing";
+
+      CommitContribution mine{.loss_sum = 1, .samples = 2};
+      const Range range = exchange.NormRange();
+      AddTrainedSquares(layout, range,
+                        absl::MakeConstSpan(gradient).subspan(range.offset, range.count),
+                        mine.squared_gradient);
+      const auto record = exchange.Commit(1, 4, mine);
+      ASSERT_TRUE(record.ok()) << record.status();
+      EXPECT_TRUE(record->finite);
+      // 192 elements of 6, six samples.
+      EXPECT_DOUBLE_EQ(record->gradient_norm, 6 * std::sqrt(192.0) / 6);
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+}
 
 }  // namespace
 }  // namespace muster
