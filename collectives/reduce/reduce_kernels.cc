@@ -16,18 +16,27 @@ namespace muster::reduce_internal::HWY_NAMESPACE {
 
 namespace hn = hwy::HWY_NAMESPACE;
 
-// A vector of elements that begin at `from`, of which only `count` exist; the others are zero.
+// Elements of a pair of vectors.
 template <class Codec>
-HWY_INLINE typename Codec::V LoadSome(const uint8_t* from, size_t count) {
-  HWY_ALIGN uint8_t buffer[HWY_MAX_BYTES] = {};
+HWY_INLINE size_t PairLanes() {
+  return 2 * hn::Lanes(typename Codec::D());
+}
+
+// A pair of vectors of elements that begin at `from`, of which only `count` exist; the others are
+// zero.
+template <class Codec>
+HWY_INLINE void LoadSome(const uint8_t* from, size_t count, typename Codec::V& first,
+                         typename Codec::V& second) {
+  HWY_ALIGN uint8_t buffer[2 * HWY_MAX_BYTES] = {};
   std::memcpy(buffer, from, count * sizeof(typename Codec::Storage));
-  return Codec::Load(buffer);
+  Codec::Load(buffer, first, second);
 }
 
 template <class Codec>
-HWY_INLINE void StoreSome(typename Codec::V value, uint8_t* to, size_t count) {
-  HWY_ALIGN uint8_t buffer[HWY_MAX_BYTES];
-  Codec::Store(value, buffer);
+HWY_INLINE void StoreSome(typename Codec::V first, typename Codec::V second, uint8_t* to,
+                          size_t count) {
+  HWY_ALIGN uint8_t buffer[2 * HWY_MAX_BYTES];
+  Codec::template Store<false>(first, second, buffer);
   std::memcpy(to, buffer, count * sizeof(typename Codec::Storage));
 }
 
@@ -41,21 +50,23 @@ struct PairLoop {
   void Run() const {
     constexpr size_t kBytes = sizeof(typename Codec::Storage);
     const typename Codec::D d;
-    const size_t lanes = hn::Lanes(d);
+    const size_t step = PairLanes<Codec>();
     // Copies, since the compiler must assume that a store to `to` could change the members.
     uint8_t* const to = target;
     const uint8_t* const a = first;
     const uint8_t* const b = second;
     const size_t n = count;
+    typename Codec::V a0, a1, b0, b1;
     size_t i = 0;
-    for (; i + lanes <= n; i += lanes) {
-      Codec::Store(Op::Apply(d, Codec::Load(a + i * kBytes), Codec::Load(b + i * kBytes)),
-                   to + i * kBytes);
+    for (; i + step <= n; i += step) {
+      Codec::Load(a + i * kBytes, a0, a1);
+      Codec::Load(b + i * kBytes, b0, b1);
+      Codec::template Store<false>(Op::Apply(d, a0, b0), Op::Apply(d, a1, b1), to + i * kBytes);
     }
     if (i == n) return;
-    StoreSome<Codec>(Op::Apply(d, LoadSome<Codec>(a + i * kBytes, n - i),
-                               LoadSome<Codec>(b + i * kBytes, n - i)),
-                     to + i * kBytes, n - i);
+    LoadSome<Codec>(a + i * kBytes, n - i, a0, a1);
+    LoadSome<Codec>(b + i * kBytes, n - i, b0, b1);
+    StoreSome<Codec>(Op::Apply(d, a0, b0), Op::Apply(d, a1, b1), to + i * kBytes, n - i);
   }
 };
 
@@ -84,49 +95,44 @@ struct ManyLoop {
   void Run() const {
     constexpr size_t kBytes = sizeof(typename Codec::Storage);
     const typename Codec::D d;
-    const size_t stride = hn::Lanes(d) * kBytes;
-    size_t i = 0;
-    if constexpr (Codec::kStreams) {
-      // Streams where all targets come to lie aligned together.
-      const size_t misaligned = reinterpret_cast<uintptr_t>(targets[0]) % stride;
-      bool streams = past_caches && misaligned % kBytes == 0;
-      for (size_t t = 1; t < target_count; ++t) {
-        streams = streams && reinterpret_cast<uintptr_t>(targets[t]) % stride == misaligned;
-      }
-      if (streams) {
-        const size_t head = misaligned == 0 ? 0 : (stride - misaligned) / kBytes;
-        i = head < count ? head : count;
-        RunPart<Codec, Op, false>(0, i);
-        RunPart<Codec, Op, true>(i, count);
-        hwy::FlushStream();
-        return;
-      }
+    const size_t vector_bytes = hn::Lanes(d) * sizeof(hn::TFromD<typename Codec::D>);
+    // Streams where all targets come to lie aligned together.
+    const size_t misaligned = reinterpret_cast<uintptr_t>(targets[0]) % vector_bytes;
+    bool streams = past_caches && misaligned % kBytes == 0;
+    for (size_t t = 1; t < target_count; ++t) {
+      streams = streams && reinterpret_cast<uintptr_t>(targets[t]) % vector_bytes == misaligned;
     }
-    RunPart<Codec, Op, false>(0, count);
+    if (!streams) return RunPart<Codec, Op, false>(0, count);
+    const size_t head = misaligned == 0 ? 0 : (vector_bytes - misaligned) / kBytes;
+    const size_t begin = head < count ? head : count;
+    RunPart<Codec, Op, false>(0, begin);
+    RunPart<Codec, Op, true>(begin, count);
+    hwy::FlushStream();
   }
 
   template <class Codec, class Op, bool kStream>
   HWY_INLINE void RunPart(size_t begin, size_t end) const {
     constexpr size_t kBytes = sizeof(typename Codec::Storage);
     const typename Codec::D d;
-    const size_t lanes = hn::Lanes(d);
-    const size_t stride = lanes * kBytes;
+    const size_t step = PairLanes<Codec>();
+    const size_t stride = step * kBytes;
     const size_t terms = source_count;
     const size_t places = target_count;
     const bool divides = divisor != 1;
+    typename Codec::V v0, v1, v2, v3, w0, w1;
     size_t i = begin;
-    for (; i + 4 * lanes <= end; i += 4 * lanes) {
+    for (; i + 2 * step <= end; i += 2 * step) {
       const size_t at = i * kBytes;
-      auto v0 = Codec::Load(sources[0] + at);
-      auto v1 = Codec::Load(sources[0] + at + stride);
-      auto v2 = Codec::Load(sources[0] + at + 2 * stride);
-      auto v3 = Codec::Load(sources[0] + at + 3 * stride);
+      Codec::Load(sources[0] + at, v0, v1);
+      Codec::Load(sources[0] + at + stride, v2, v3);
       for (size_t k = 1; k < terms; ++k) {
         const uint8_t* const source = sources[k] + at;
-        v0 = Op::Apply(d, v0, Codec::Load(source));
-        v1 = Op::Apply(d, v1, Codec::Load(source + stride));
-        v2 = Op::Apply(d, v2, Codec::Load(source + 2 * stride));
-        v3 = Op::Apply(d, v3, Codec::Load(source + 3 * stride));
+        Codec::Load(source, w0, w1);
+        v0 = Op::Apply(d, v0, w0);
+        v1 = Op::Apply(d, v1, w1);
+        Codec::Load(source + stride, w0, w1);
+        v2 = Op::Apply(d, v2, w0);
+        v3 = Op::Apply(d, v3, w1);
       }
       if (divides) {
         v0 = Divide(d, v0, divisor);
@@ -136,28 +142,24 @@ struct ManyLoop {
       }
       for (size_t t = 0; t < places; ++t) {
         uint8_t* const target = targets[t] + at;
-        if constexpr (kStream) {
-          Codec::Stream(v0, target);
-          Codec::Stream(v1, target + stride);
-          Codec::Stream(v2, target + 2 * stride);
-          Codec::Stream(v3, target + 3 * stride);
-        } else {
-          Codec::Store(v0, target);
-          Codec::Store(v1, target + stride);
-          Codec::Store(v2, target + 2 * stride);
-          Codec::Store(v3, target + 3 * stride);
-        }
+        Codec::template Store<kStream>(v0, v1, target);
+        Codec::template Store<kStream>(v2, v3, target + stride);
       }
     }
-    for (; i < end; i += lanes) {
-      const size_t some = end - i < lanes ? end - i : lanes;
+    for (; i < end; i += step) {
+      const size_t some = end - i < step ? end - i : step;
       const size_t at = i * kBytes;
-      auto value = LoadSome<Codec>(sources[0] + at, some);
+      LoadSome<Codec>(sources[0] + at, some, v0, v1);
       for (size_t k = 1; k < terms; ++k) {
-        value = Op::Apply(d, value, LoadSome<Codec>(sources[k] + at, some));
+        LoadSome<Codec>(sources[k] + at, some, w0, w1);
+        v0 = Op::Apply(d, v0, w0);
+        v1 = Op::Apply(d, v1, w1);
       }
-      if (divides) value = Divide(d, value, divisor);
-      for (size_t t = 0; t < places; ++t) StoreSome<Codec>(value, targets[t] + at, some);
+      if (divides) {
+        v0 = Divide(d, v0, divisor);
+        v1 = Divide(d, v1, divisor);
+      }
+      for (size_t t = 0; t < places; ++t) StoreSome<Codec>(v0, v1, targets[t] + at, some);
     }
   }
 };

@@ -28,6 +28,13 @@ class Array {
     begin_ = kGuardBytes + misalignment;
     // vector's memory is aligned to 16 at least; the misalignment is relative to that.
   }
+  // Misaligned by that much to the largest vector there is.
+  static Array Aligned(DType dtype, int64_t count, size_t misalignment) {
+    Array array(dtype, count, misalignment + kGuardBytes);
+    const size_t beyond = reinterpret_cast<uintptr_t>(array.bytes_.data()) % kGuardBytes;
+    array.begin_ = 2 * kGuardBytes - beyond + misalignment;
+    return array;
+  }
   uint8_t* data() { return bytes_.data() + begin_; }
   const uint8_t* data() const { return bytes_.data() + begin_; }
   const uint8_t* at(int64_t i) const { return data() + i * SizeOf(dtype_); }
@@ -206,6 +213,45 @@ TEST_F(ReduceTest, ReduceManyMatchesTheOracle) {
             ExpectSame(dtype, op, expected, result, count,
                        absl::StrCat(Context(target, dtype, op), " of ", terms, " over ", over));
             if (HasFatalFailure()) return;
+          }
+        }
+      }
+    }
+  });
+}
+
+TEST_F(ReduceTest, SeveralTargetsWithinAndPastTheCachesMatchTheOracle) {
+  ForEachTarget([](const std::string& target) {
+    for (const DType dtype : kAllDTypes) {
+      for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage, ReduceOp::kMax}) {
+        for (const int64_t count : Lengths()) {
+          // Targets aligned alike, by an element or by a byte beyond a vector; and each otherwise.
+          const size_t element = SizeOf(dtype);
+          const size_t shifts[][2] = {{0, 0}, {element, element}, {1, 1}, {0, element}};
+          for (const auto& [first_shift, second_shift] : shifts) {
+            const int64_t divisor = op == ReduceOp::kAverage ? 3 : 1;
+            std::vector<Array> sources;
+            for (size_t k = 0; k < 3; ++k) {
+              sources.emplace_back(dtype, count, k);
+              Fill(sources[k], dtype, count, RandomStream(5, "source", count, k));
+            }
+            Array expected(dtype, count, 0);
+            for (int64_t i = 0; i < count; ++i) {
+              ReduceElement(dtype, op, {sources[0].at(i), sources[1].at(i), sources[2].at(i)},
+                            divisor, expected.at(i));
+            }
+            for (const bool past_caches : {false, true}) {
+              Array first = Array::Aligned(dtype, count, first_shift);
+              Array second = Array::Aligned(dtype, count, second_shift);
+              ReduceManyInto(dtype, op, {first.data(), second.data()},
+                             {sources[0].data(), sources[1].data(), sources[2].data()}, count,
+                             divisor, past_caches);
+              const std::string context = absl::StrCat(Context(target, dtype, op), " past caches ",
+                                                       past_caches, " shift ", first_shift);
+              ExpectSame(dtype, op, expected, first, count, context);
+              ExpectSame(dtype, op, expected, second, count, context);
+              if (HasFatalFailure()) return;
+            }
           }
         }
       }
