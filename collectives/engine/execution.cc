@@ -174,10 +174,12 @@ void Execution::Consume(uint64_t token, int64_t offset, absl::Span<const std::by
       plan_.SegmentBegin(SegmentOf(token)) + offset / static_cast<int64_t>(element_bytes_);
   const auto count = static_cast<int64_t>(piece.size() / element_bytes_);
   std::byte* const target = Address(step.target, element);
-  ReduceInto(plan_.dtype, operation_->op, target, piece.data(), Address(step.source, element),
-             count);
+  const void* const local = Address(step.source, element);
   if (step.completes_sum && operation_->op == ReduceOp::kAverage) {
-    ScaleForAverage(plan_.dtype, target, count, plan_.size);
+    // In one go: 16-bit floats are rounded once, after the division.
+    ReduceMany(plan_.dtype, operation_->op, target, {piece.data(), local}, count, plan_.size);
+  } else {
+    ReduceInto(plan_.dtype, operation_->op, target, piece.data(), local, count);
   }
 }
 

@@ -4,6 +4,7 @@
 
 #include "base/check.h"
 #include "collectives/schedule/cost_rows.h"
+#include "collectives/schedule/ring.h"
 
 namespace muster {
 namespace {
@@ -11,6 +12,7 @@ namespace {
 using schedule_internal::CeilLog2;
 using schedule_internal::Chunks;
 using schedule_internal::FloorLog2;
+using schedule_internal::RingReducesDirectly;
 using schedule_internal::operator+;
 
 int64_t OneHop(int64_t size) { return size > 1 ? 1 : 0; }
@@ -62,8 +64,8 @@ ScheduleCost AllReduceCost(const ScheduleRequest& request) {
   const bool is_root = request.rank == request.root;
   switch (request.algorithm) {
     case Algorithm::kRing:
-      return (request.half_precision ? DirectReduceScatterCost(chunks)
-                                     : RingReduceScatterCost(chunks, false)) +
+      return (RingReducesDirectly(request) ? DirectReduceScatterCost(chunks)
+                                           : RingReduceScatterCost(chunks, false)) +
              RingAllGatherCost(chunks);
     case Algorithm::kDirect:
       return DirectReduceScatterCost(chunks) + DirectAllGatherCost(chunks);
@@ -116,8 +118,8 @@ ScheduleCost ReduceCost(const ScheduleRequest& request) {
     return cost;
   }
   const Chunks chunks(request);
-  const ScheduleCost reduce = request.half_precision ? DirectReduceScatterCost(chunks)
-                                                     : RingReduceScatterCost(chunks, true);
+  const ScheduleCost reduce = RingReducesDirectly(request) ? DirectReduceScatterCost(chunks)
+                                                           : RingReduceScatterCost(chunks, true);
   if (is_root) return reduce + ScheduleCost{.hops = OneHop(request.size)};
   return reduce + ScheduleCost{1, chunks.FilledAt(request.rank), chunks.Own(), chunks.Own(), 0};
 }
@@ -176,7 +178,7 @@ ScheduleCost CostOf(const ScheduleRequest& request) {
       if (request.algorithm == Algorithm::kHalvingDoubling) {
         return schedule_internal::HalvingReduceScatterCost(chunks, true);
       }
-      const bool ring = request.algorithm == Algorithm::kRing && !request.half_precision;
+      const bool ring = request.algorithm == Algorithm::kRing && !RingReducesDirectly(request);
       return ring ? RingReduceScatterCost(chunks, true) : DirectReduceScatterCost(chunks);
     }
     case Collective::kAllGather: {

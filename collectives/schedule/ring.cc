@@ -37,7 +37,7 @@ class PartialSums {
 };
 
 void AddRingReduceScatter(ScheduleBuilder& builder, Slice result) {
-  if (builder.request().half_precision) return AddDirectReduceScatter(builder, result);
+  if (RingReducesDirectly(builder.request())) return AddDirectReduceScatter(builder, result);
   const int size = builder.size();
   const Rank rank = builder.rank();
   if (size == 1) return builder.AddCopy(builder.Input(0), result);

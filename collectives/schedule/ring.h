@@ -15,8 +15,13 @@
 
 namespace muster::schedule_internal {
 
-// Each requires a valid request of its collective. For half precision the reducing half is the
-// direct one (direct.h), since a ring would round at every hop.
+// A ring would round at every hop: sums of more than two halves exchange contributions instead
+// (direct.h). Of two there is one hop, hence one rounding.
+inline bool RingReducesDirectly(const ScheduleRequest& request) {
+  return request.half_precision && request.size > 2;
+}
+
+// Each requires a valid request of its collective.
 Schedule RingAllReduce(const ScheduleRequest& request);
 Schedule RingReduceScatter(const ScheduleRequest& request);
 Schedule RingAllGather(const ScheduleRequest& request);

@@ -23,6 +23,11 @@ TEST(CostTest, HalfPrecisionRingReducesDirectly) {
   EXPECT_EQ(CostOf(request), (ScheduleCost{4, 6, 600, 300, 300}));
 }
 
+TEST(CostTest, OfTwoRanksHalfPrecisionIsAPlainRing) {
+  const ScheduleRequest request = {.rank = 1, .size = 2, .count = 400, .half_precision = true};
+  EXPECT_EQ(CostOf(request), (ScheduleCost{2, 2, 400, 0, 200}));
+}
+
 TEST(CostTest, RecursiveDoublingSendsTheVectorOncePerRound) {
   ScheduleRequest request = {
       .algorithm = Algorithm::kRecursiveDoubling, .rank = 3, .size = 8, .count = 10};
