@@ -1,209 +1,231 @@
-#include "bench/allreduce/muster_ranks.h"
+#include "bench/collectives/muster_ranks.h"
 
-#include <poll.h>
-#include <sys/socket.h>
-
-#include <cerrno>
 #include <cstdio>
 #include <cstdlib>
-#include <vector>
+#include <utility>
 
+#include "absl/algorithm/container.h"
 #include "absl/time/clock.h"
-#include "bench/allreduce/rank_group.h"
-#include "collectives/engine/communicator.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "collectives/schedule/schedule_request.h"
 #include "collectives/transport/in_process_transport.h"
 #include "collectives/transport/ofi/ofi_transport.h"
 #include "collectives/transport/shm/host_mesh.h"
-#include "collectives/transport/socket.h"
 #include "collectives/transport/tcp_transport.h"
 
 namespace muster::bench {
 namespace {
 
+// In a rank's process, which has nobody to return to.
 template <typename T>
 T OrDie(absl::StatusOr<T> value) {
   if (!value.ok()) {
-    std::fprintf(stderr, "bench-allreduce: %s\n", value.status().ToString().c_str());
+    std::fprintf(stderr, "bench: %s\n", value.status().ToString().c_str());
     std::exit(1);
   }
   return *std::move(value);
 }
 
-class MusterReducer : public AllReducer {
+Collective CollectiveOf(Kind kind) {
+  switch (kind) {
+    case Kind::kAllReduce:
+      return Collective::kAllReduce;
+    case Kind::kReduceScatter:
+      return Collective::kReduceScatter;
+    case Kind::kAllGather:
+      return Collective::kAllGather;
+    case Kind::kBroadcast:
+      return Collective::kBroadcast;
+    case Kind::kReduce:
+      return Collective::kReduce;
+    case Kind::kGather:
+      return Collective::kGather;
+    case Kind::kScatter:
+      return Collective::kScatter;
+    case Kind::kAllToAll:
+      return Collective::kAllToAll;
+    case Kind::kSendReceive:
+      return Collective::kSendReceive;
+    case Kind::kBarrier:
+      return Collective::kBarrier;
+  }
+  MUSTER_CHECK(false);
+  __builtin_unreachable();
+}
+
+DType DTypeOf(ElementType type) { return DTypeFromName(Name(type)).value(); }
+ReduceOp ReduceOpOf(Redop redop) { return ReduceOpFromName(Name(redop)).value(); }
+
+// "auto" and "unregistered" leave the choice to the communicator.
+Algorithm AlgorithmOf(const Trial& trial) {
+  for (const Algorithm algorithm : AlgorithmsOf(CollectiveOf(trial.kind))) {
+    if (Name(algorithm) == absl::string_view(trial.variant)) return algorithm;
+  }
+  return Algorithm::kAuto;
+}
+
+class MusterRank : public BenchRank {
  public:
-  MusterReducer(std::unique_ptr<TcpListener> listener, std::unique_ptr<Transport> transport,
-                const MusterOptions& options, std::shared_ptr<SharedArena> arena = nullptr)
-      : listener_(std::move(listener)), arena_(std::move(arena)) {
-    CommunicatorOptions communicator;
-    if (options.segment_bytes > 0) communicator.segment_bytes = options.segment_bytes;
-    if (options.direct_limit_bytes >= 0)
-      communicator.direct_limit_bytes = options.direct_limit_bytes;
-    if (options.small_limit_bytes >= 0) {
-      communicator.window_small_limit_bytes = options.small_limit_bytes;
-    }
-    if (options.spin_us >= 0) communicator.spin = absl::Microseconds(options.spin_us);
-    communicator_ = OrDie(Communicator::Create(std::move(transport), communicator));
+  MusterRank(std::unique_ptr<Communicator> communicator, std::shared_ptr<SharedArena> arena)
+      : arena_(std::move(arena)), communicator_(std::move(communicator)) {}
+
+  bool Supports(const Trial& trial) const override {
+    const absl::string_view variant = trial.variant;
+    if (variant == "auto" || variant == "unregistered") return true;
+    const Algorithm algorithm = AlgorithmOf(trial);
+    if (algorithm == Algorithm::kAuto) return false;
+    ScheduleRequest request;
+    request.collective = CollectiveOf(trial.kind);
+    request.algorithm = algorithm;
+    request.half_precision = Reduces(trial.kind) && IsHalfPrecision(DTypeOf(trial.type));
+    request.size = communicator_->world_size();
+    if (algorithm == Algorithm::kHierarchical) return false;  // All ranks are on one host here.
+    if (request.half_precision && !KeepsCanonicalOrder(request.collective, algorithm)) return false;
+    return true;
   }
 
-  float* Allocate(size_t count) override {
-    if (arena_ == nullptr) return AllReducer::Allocate(count);
-    buffers_.push_back(OrDie(arena_->Allocate(static_cast<int64_t>(count * sizeof(float)))));
-    return reinterpret_cast<float*>(buffers_.back().data());
+  void* Allocate(size_t bytes) override {
+    if (arena_ == nullptr) return BenchRank::Allocate(bytes);
+    buffers_.push_back(OrDie(arena_->Allocate(static_cast<int64_t>(bytes))));
+    return buffers_.back().data();
   }
 
-  void Run(const float* input, float* output, size_t count, const std::string& variant) override {
+  void Run(const Trial& trial, const void* input, void* output) override {
     CollectiveOptions options;
     options.caller_waits = true;
-    if (variant == "ring") options.algorithm = Algorithm::kRing;
-    if (variant == "direct") options.algorithm = Algorithm::kDirect;
-    const absl::Status status = communicator_
-                                    ->AllReduce(input, output, static_cast<int64_t>(count),
-                                                DType::kF32, ReduceOp::kSum, options)
-                                    .Wait();
+    options.algorithm = AlgorithmOf(trial);
+    const absl::Status status = trial.kind == Kind::kSendReceive
+                                    ? SendReceive(trial, input, output, options)
+                                    : Issue(trial, input, output, options).Wait();
     if (status.ok()) return;
-    std::fprintf(stderr, "bench-allreduce: %s\n", status.ToString().c_str());
+    std::fprintf(stderr, "bench: %s\n", status.ToString().c_str());
     std::exit(1);
   }
 
  private:
-  std::unique_ptr<TcpListener> listener_;
-  std::shared_ptr<SharedArena> arena_;
+  Work Issue(const Trial& trial, const void* input, void* output,
+             const CollectiveOptions& options) {
+    Communicator& all = *communicator_;
+    const auto count = static_cast<int64_t>(trial.count);
+    const DType dtype = DTypeOf(trial.type);
+    const ReduceOp op = ReduceOpOf(trial.redop);
+    counts_.assign(static_cast<size_t>(all.world_size()), count);
+    switch (trial.kind) {
+      case Kind::kAllReduce:
+        return all.AllReduce(input, output, count, dtype, op, options);
+      case Kind::kReduceScatter:
+        return all.ReduceScatter(input, output, counts_, dtype, op, options);
+      case Kind::kAllGather:
+        return all.AllGather(input, output, counts_, dtype, options);
+      case Kind::kBroadcast:
+        return all.Broadcast(input, output, count, dtype, trial.root, options);
+      case Kind::kReduce:
+        return all.Reduce(input, output, count, dtype, op, trial.root, options);
+      case Kind::kGather:
+        return all.Gather(input, output, counts_, dtype, trial.root, options);
+      case Kind::kScatter:
+        return all.Scatter(input, output, counts_, dtype, trial.root, options);
+      case Kind::kAllToAll:
+        return all.AllToAll(input, output, count, dtype, options);
+      case Kind::kBarrier:
+        return all.Barrier(options);
+      case Kind::kSendReceive:
+        break;
+    }
+    MUSTER_CHECK(false) << "a pair of calls";
+    __builtin_unreachable();
+  }
+
+  absl::Status SendReceive(const Trial& trial, const void* input, void* output,
+                           const CollectiveOptions& options) {
+    const int ranks = communicator_->world_size();
+    const Rank rank = communicator_->rank();
+    const auto count = static_cast<int64_t>(trial.count);
+    const DType dtype = DTypeOf(trial.type);
+    Work send = communicator_->Send(input, count, dtype, (rank + 1) % ranks, options);
+    Work receive =
+        communicator_->Receive(output, count, dtype, (rank + ranks - 1) % ranks, options);
+    MUSTER_RETURN_IF_ERROR(receive.Wait());
+    return send.Wait();
+  }
+
+  const std::shared_ptr<SharedArena> arena_;
   std::vector<SharedBuffer> buffers_;
-  std::unique_ptr<Communicator> communicator_;
-};
-
-// Streams bytes around the ring of ranks.
-class BareStream : public AllReducer {
- public:
-  BareStream(int rank, int ranks, Exchange& exchange) : ranks_(ranks) {
-    const UniqueFd listening = OrDie(ListenOn(OrDie(ResolveBindHost("127.0.0.1", 0))));
-    const auto addresses = exchange.AllToAll(rank, OrDie(LocalAddress(listening.get())).ToString());
-    right_ = OrDie(StartConnect(OrDie(ParseAddress(addresses[(rank + 1) % ranks]))));
-    pollfd waiting = {listening.get(), POLLIN, 0};
-    poll(&waiting, 1, 10000);
-    left_ = UniqueFd(accept4(listening.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    waiting = {right_.get(), POLLOUT, 0};
-    poll(&waiting, 1, 10000);
-    for (int fd : {right_.get(), left_.get()}) {
-      const absl::Status status = ConfigureStream(fd, absl::Seconds(20), 0);
-      if (!status.ok()) std::exit(1);
-    }
-  }
-
-  void Run(const float* input, float* output, size_t count, const std::string&) override {
-    // Twice around, (n-1)/n of the vector each time.
-    for (int phase = 0; phase < 2; ++phase) {
-      const size_t total =
-          count * sizeof(float) / static_cast<size_t>(ranks_) * static_cast<size_t>(ranks_ - 1);
-      size_t sent = 0, got = 0;
-      const auto* from = reinterpret_cast<const char*>(input);
-      auto* to = reinterpret_cast<char*>(output);
-      while (sent < total || got < total) {
-        bool moved = false;
-        if (sent < total) {
-          const ssize_t n = send(right_.get(), from + sent,
-                                 std::min<size_t>(total - sent, 512 << 10), MSG_NOSIGNAL);
-          if (n > 0) {
-            sent += static_cast<size_t>(n);
-            moved = true;
-          }
-        }
-        if (got < total) {
-          const ssize_t n = recv(left_.get(), to + got, total - got, 0);
-          if (n == 0) std::exit(1);
-          if (n > 0) {
-            got += static_cast<size_t>(n);
-            moved = true;
-          }
-        }
-        if (moved) {
-          idle_ = 0;
-        } else if (++idle_ > 100) {
-          pollfd both[2] = {{left_.get(), static_cast<short>(got < total ? POLLIN : 0), 0},
-                            {right_.get(), static_cast<short>(sent < total ? POLLOUT : 0), 0}};
-          poll(both, 2, 1000);
-        }
-      }
-    }
-  }
-  bool Sums() const override { return false; }
-
- private:
-  const int ranks_;
-  UniqueFd left_;
-  UniqueFd right_;
-  int idle_ = 0;
+  std::vector<int64_t> counts_;
+  const std::unique_ptr<Communicator> communicator_;
 };
 
 }  // namespace
 
-namespace {
-
-// Ranks in processes of their own, connected by `connect(listener, spec, arena)`.
-template <typename Connect>
-int ServeProcesses(int ranks, const MusterOptions& options, const Connect& connect,
-                   bool registered = false) {
-  return ServeRanks(ranks, /*processes=*/true, [&](int rank, Exchange& exchange) {
-    auto listener = OrDie(TcpListener::Create());
-    MeshSpec spec;
-    spec.token = "bench";
-    spec.epoch = 1;
-    spec.rank = rank;
-    for (const std::string& address : exchange.AllToAll(rank, listener->address())) {
-      spec.members.push_back({Incarnation{spec.members.size() + 1}, address});
-    }
-    auto arena = OrDie(SharedArena::Create());
-    std::unique_ptr<Transport> transport = connect(*listener, std::move(spec), arena);
-    return std::make_unique<MusterReducer>(std::move(listener), std::move(transport), options,
-                                           registered ? arena : nullptr);
-  });
+CommunicatorOptions CommunicatorOptionsOf(const MusterOptions& options) {
+  CommunicatorOptions result;
+  if (options.segment_bytes > 0) result.segment_bytes = options.segment_bytes;
+  if (options.direct_limit_bytes >= 0) result.direct_limit_bytes = options.direct_limit_bytes;
+  if (options.small_limit_bytes >= 0) result.window_small_limit_bytes = options.small_limit_bytes;
+  if (options.spin_us >= 0) result.spin = absl::Microseconds(options.spin_us);
+  return result;
 }
 
-absl::Time ConnectDeadline() { return absl::Now() + absl::Seconds(20); }
-
-}  // namespace
-
-int ServeMusterTcp(int ranks, const MusterOptions& options) {
-  return ServeProcesses(ranks, options, [&](TcpListener& listener, MeshSpec spec, auto&) {
-    spec.options.channels = options.channels;
-    spec.options.socket_buffer_bytes = options.socket_buffer_bytes;
-    return OrDie(TcpTransport::Connect(listener, std::move(spec), ConnectDeadline()));
-  });
-}
-
-int ServeMusterOfi(int ranks, const MusterOptions& options) {
-  return ServeProcesses(ranks, options, [&](TcpListener& listener, MeshSpec spec, auto&) {
+absl::StatusOr<MusterEnd> JoinMesh(const std::string& transport, int rank, Exchange& exchange,
+                                   const MusterOptions& options) {
+  MusterEnd end;
+  MUSTER_ASSIGN_OR_RETURN(end.listener, TcpListener::Create());
+  MeshSpec spec;
+  spec.token = "bench";
+  spec.epoch = 1;
+  spec.rank = rank;
+  spec.options.channels = options.channels;
+  spec.options.socket_buffer_bytes = options.socket_buffer_bytes;
+  for (const std::string& address : exchange.AllToAll(rank, end.listener->address())) {
+    spec.members.push_back({Incarnation{spec.members.size() + 1}, address});
+  }
+  const absl::Time deadline = absl::Now() + absl::Seconds(20);
+  if (transport == "shm") {
+    MUSTER_ASSIGN_OR_RETURN(end.arena, SharedArena::Create());
+    MUSTER_ASSIGN_OR_RETURN(
+        HostMesh mesh, ConnectHostMesh(HostMeshKind::kSharedMemory, *end.listener, std::move(spec),
+                                       end.arena, deadline));
+    end.transport = std::move(mesh.transport);
+  } else if (transport == "ofi") {
     OfiOptions ofi;
     ofi.provider = options.provider;
     if (options.packet_bytes > 0) ofi.packet_bytes = options.packet_bytes;
-    const bool speaks = spec.rank == 0;
-    auto transport =
-        OrDie(OfiTransport::Connect(listener, std::move(spec), ofi, ConnectDeadline()));
-    if (speaks) std::fprintf(stderr, "# ofi: %s\n", transport->explanation().c_str());
-    return transport;
-  });
+    MUSTER_ASSIGN_OR_RETURN(auto connected,
+                            OfiTransport::Connect(*end.listener, std::move(spec), ofi, deadline));
+    if (rank == 0) std::fprintf(stderr, "# ofi: %s\n", connected->explanation().c_str());
+    end.transport = std::move(connected);
+  } else if (transport == "tcp") {
+    MUSTER_ASSIGN_OR_RETURN(end.transport,
+                            TcpTransport::Connect(*end.listener, std::move(spec), deadline));
+  } else {
+    return absl::InvalidArgumentError("transport " + transport + "; expected shm, tcp or ofi");
+  }
+  return end;
 }
 
-int ServeMusterShm(int ranks, bool registered, const MusterOptions& options) {
-  const auto connect = [](TcpListener& listener, MeshSpec spec,
-                          const std::shared_ptr<SharedArena>& arena) {
-    return OrDie(ConnectHostMesh(HostMeshKind::kSharedMemory, listener, std::move(spec), arena,
-                                 ConnectDeadline()))
-        .transport;
-  };
-  return ServeProcesses(ranks, options, connect, registered);
+std::unique_ptr<BenchRank> MakeMusterRank(std::unique_ptr<Communicator> communicator,
+                                          std::shared_ptr<SharedArena> arena) {
+  return std::make_unique<MusterRank>(std::move(communicator), std::move(arena));
 }
 
-int ServeMusterInProcess(int ranks, const MusterOptions& options) {
-  auto mesh = MakeInProcessMesh(ranks);
-  return ServeRanks(ranks, /*processes=*/false, [&](int rank, Exchange&) {
-    return std::make_unique<MusterReducer>(nullptr, std::move(mesh[rank]), options);
-  });
-}
-
-int ServeTcpBound(int ranks) {
+int ServeMuster(const std::string& transport, int ranks, bool registered,
+                const MusterOptions& options) {
+  if (transport == "inproc") {
+    auto mesh = MakeInProcessMesh(ranks);
+    return ServeRanks(ranks, /*processes=*/false, [&](int rank, Exchange&) {
+      return MakeMusterRank(
+          OrDie(Communicator::Create(std::move(mesh[rank]), CommunicatorOptionsOf(options))),
+          nullptr);
+    });
+  }
+  // Of this process's one rank; outlives it.
+  MusterEnd end;
   return ServeRanks(ranks, /*processes=*/true, [&](int rank, Exchange& exchange) {
-    return std::make_unique<BareStream>(rank, ranks, exchange);
+    end = OrDie(JoinMesh(transport, rank, exchange, options));
+    return MakeMusterRank(
+        OrDie(Communicator::Create(std::move(end.transport), CommunicatorOptionsOf(options))),
+        registered ? end.arena : nullptr);
   });
 }
 

@@ -1,15 +1,24 @@
-// Muster's own ranks for bench-allreduce, and the bound they are measured against.
-#ifndef MUSTER_BENCH_ALLREDUCE_MUSTER_RANKS_H_
-#define MUSTER_BENCH_ALLREDUCE_MUSTER_RANKS_H_
+// Muster's own ranks for the benches.
+#ifndef MUSTER_BENCH_COLLECTIVES_MUSTER_RANKS_H_
+#define MUSTER_BENCH_COLLECTIVES_MUSTER_RANKS_H_
 
 #include <cstdint>
+#include <memory>
 #include <string>
+#include <vector>
+
+#include "absl/status/statusor.h"
+#include "bench/collectives/rank_group.h"
+#include "collectives/engine/communicator.h"
+#include "collectives/transport/shm/shared_arena.h"
+#include "collectives/transport/tcp_listener.h"
+#include "collectives/transport/transport.h"
 
 namespace muster::bench {
 
-// Tunables that the bench exposes.
+// Tunables that the benches expose.
 struct MusterOptions {
-  int channels = 0;                 // 0: the default
+  int channels = 0;  // 0: the default
   int socket_buffer_bytes = 0;
   int64_t segment_bytes = 0;        // 0: the default
   int64_t direct_limit_bytes = -1;  // negative: the default
@@ -19,18 +28,29 @@ struct MusterOptions {
   int packet_bytes = 0;             // of libfabric; 0: the default
 };
 
-// Each serves (rank_group.h) until its input ends and returns the exit code.
-int ServeMusterTcp(int ranks, const MusterOptions& options);
-int ServeMusterOfi(int ranks, const MusterOptions& options);
-// With `registered` in buffers that the ranks share; otherwise in memory of their own.
-int ServeMusterShm(int ranks, bool registered, const MusterOptions& options);
-int ServeMusterInProcess(int ranks, const MusterOptions& options);
+// One process's end of a mesh.
+struct MusterEnd {
+  std::unique_ptr<TcpListener> listener;
+  std::shared_ptr<SharedArena> arena;
+  std::unique_ptr<Transport> transport;
+};
 
-// Not an all-reduce: every rank streams 2 (n-1)/n of the bytes, which is what any all-reduce must
-// send, to its right neighbour over one bare TCP connection while it receives as much from its
-// left; no framing, no sum.
-int ServeTcpBound(int ranks);
+// Connects this process with the others of `exchange` by "shm", "tcp" or "ofi".
+absl::StatusOr<MusterEnd> JoinMesh(const std::string& transport, int rank, Exchange& exchange,
+                                   const MusterOptions& options);
+
+CommunicatorOptions CommunicatorOptionsOf(const MusterOptions& options);
+
+// A rank over a communicator. The variant names the algorithm. With `arena` its buffers are shared
+// with the other ranks.
+std::unique_ptr<BenchRank> MakeMusterRank(std::unique_ptr<Communicator> communicator,
+                                          std::shared_ptr<SharedArena> arena);
+
+// Serves (rank_group.h) until its input ends and returns the exit code. `transport` is as for
+// JoinMesh, or "inproc". With `registered` in buffers that the ranks share.
+int ServeMuster(const std::string& transport, int ranks, bool registered,
+                const MusterOptions& options);
 
 }  // namespace muster::bench
 
-#endif  // MUSTER_BENCH_ALLREDUCE_MUSTER_RANKS_H_
+#endif  // MUSTER_BENCH_COLLECTIVES_MUSTER_RANKS_H_

@@ -1,4 +1,4 @@
-#include "bench/allreduce/rank_group.h"
+#include "bench/collectives/rank_group.h"
 
 #include <sys/mman.h>
 #include <sys/wait.h>
@@ -12,33 +12,23 @@
 #include <cstdlib>
 #include <cstring>
 #include <iostream>
-#include <sstream>
+#include <optional>
 #include <thread>
+
+#include "bench/collectives/reference.h"
 
 namespace muster::bench {
 namespace {
 
+// What a rank tells rank 0.
+struct Outcome {
+  double microseconds = 0;
+  int64_t wrong = 0;
+};
+
 [[noreturn]] void Die(const std::string& what) {
-  std::fprintf(stderr, "bench-allreduce: %s\n", what.c_str());
+  std::fprintf(stderr, "bench: %s\n", what.c_str());
   std::exit(1);
-}
-
-// A command as ranks hand it on; count 0 ends.
-struct Command {
-  uint64_t count = 0;
-  int32_t iterations = 0;
-  char variant[16] = {};
-};
-
-// Buffers kept from one command to the next, as an application would.
-struct Buffers {
-  size_t count = 0;
-  float* input = nullptr;
-  float* output = nullptr;
-};
-
-float InputOf(int rank, size_t i) {
-  return static_cast<float>((i % 61) + 1) * static_cast<float>(rank + 1);
 }
 
 }  // namespace
@@ -69,36 +59,52 @@ std::vector<std::string> Exchange::AllToAll(int rank, const std::string& text) {
   return all;
 }
 
-float* AllReducer::Allocate(size_t count) {
-  buffers_.push_back(std::make_unique<float[]>(count));
+void BenchRank::Free::operator()(void* memory) const { std::free(memory); }
+
+void* BenchRank::Allocate(size_t bytes) {
+  buffers_.emplace_back(std::aligned_alloc(64, (bytes + 63) / 64 * 64));
+  if (buffers_.back() == nullptr) Die("out of memory");
   return buffers_.back().get();
 }
 
-double TimeAllReduce(AllReducer& reducer, int rank, int ranks, size_t count, int iterations,
-                     const std::string& variant, int64_t* errors) {
-  thread_local Buffers buffers;
-  if (buffers.count < count) {
-    buffers = {count, reducer.Allocate(count), reducer.Allocate(count)};
-    for (size_t i = 0; i < count; ++i) buffers.input[i] = InputOf(rank, i);
+double TimeTrial(BenchRank& bench_rank, TrialBuffers& buffers, int rank, int ranks,
+                 const Trial& trial, int64_t* wrong) {
+  if (!bench_rank.Supports(trial)) return -1;
+  const size_t element = SizeOf(trial.type);
+  const size_t bytes = std::max<size_t>(64, WholeCount(trial, ranks) * element);
+  if (buffers.bytes < bytes) {
+    buffers = {bytes, bench_rank.Allocate(bytes), bench_rank.Allocate(bytes)};
   }
-  const float* const input = buffers.input;
-  float* const output = buffers.output;
-  std::fill(output, output + count, -1.0f);
-  for (int i = 0; i < 2; ++i) reducer.Run(input, output, count, variant);
-  const auto begin = std::chrono::steady_clock::now();
-  for (int i = 0; i < iterations; ++i) reducer.Run(input, output, count, variant);
-  const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
-  if (reducer.Sums()) {
-    for (size_t i = 0; i < count; ++i) {
-      const float expected =
-          static_cast<float>((i % 61) + 1) * static_cast<float>(ranks * (ranks + 1) / 2);
-      if (output[i] != expected) ++*errors;
+  auto* input = static_cast<std::byte*>(buffers.first);
+  auto* output = static_cast<std::byte*>(buffers.second);
+  if (trial.in_place) {
+    output = input + OutputOffsetInPlace(trial, rank) * element;
+    input += InputOffsetInPlace(trial, rank) * element;
+  }
+  if (InputCount(trial, rank, ranks) == 0) input = nullptr;
+  if (OutputCount(trial, rank, ranks) == 0) output = nullptr;
+  const auto prepare = [&] {
+    if (output != nullptr) std::memset(output, 0xff, OutputCount(trial, rank, ranks) * element);
+    if (input != nullptr) FillInput(trial, rank, ranks, input);
+  };
+  const auto check = [&] {
+    if (bench_rank.Computes() && output != nullptr) {
+      *wrong += CountWrong(trial, rank, ranks, output);
     }
-  }
-  return took.count() / iterations;
+  };
+  prepare();
+  bench_rank.Run(trial, input, output);
+  check();
+  bench_rank.Run(trial, input, output);
+  const auto begin = std::chrono::steady_clock::now();
+  for (int i = 0; i < trial.iterations; ++i) bench_rank.Run(trial, input, output);
+  const std::chrono::duration<double, std::micro> took = std::chrono::steady_clock::now() - begin;
+  // Reductions in place have eaten their input.
+  if (!(trial.in_place && Reduces(trial.kind))) check();
+  return took.count() / trial.iterations;
 }
 
-int ServeRanks(int ranks, bool processes, const AllReducerFactory& factory) {
+int ServeRanks(int ranks, bool processes, const BenchRankFactory& factory) {
   Exchange exchange(ranks);
   std::vector<std::array<int, 2>> pipes(static_cast<size_t>(ranks));
   for (auto& ends : pipes) {
@@ -107,37 +113,36 @@ int ServeRanks(int ranks, bool processes, const AllReducerFactory& factory) {
   int results[2];
   if (pipe(results) != 0) Die("pipe failed");
   const auto serve = [&](int rank) {
-    const std::unique_ptr<AllReducer> reducer = factory(rank, exchange);
+    const std::unique_ptr<BenchRank> bench_rank = factory(rank, exchange);
+    TrialBuffers buffers;
     while (true) {
-      Command command;
+      Trial trial;
       if (rank == 0) {
         std::string line;
         std::getline(std::cin, line);
-        std::istringstream words(line);
-        std::string variant;
-        words >> command.count >> command.iterations >> variant;
-        std::snprintf(command.variant, sizeof(command.variant), "%s", variant.c_str());
+        const std::optional<Trial> parsed = ParseTrial(line);
+        if (!parsed.has_value() && !line.empty()) Die("no command: " + line);
+        if (parsed.has_value()) trial = *parsed;
         for (int r = 1; r < ranks; ++r) {
-          if (write(pipes[r][1], &command, sizeof(command)) != sizeof(command))
-            Die("a rank is gone");
+          if (write(pipes[r][1], &trial, sizeof(trial)) != sizeof(trial)) Die("a rank is gone");
         }
-      } else if (read(pipes[rank][0], &command, sizeof(command)) != sizeof(command)) {
+      } else if (read(pipes[rank][0], &trial, sizeof(trial)) != sizeof(trial)) {
         return;
       }
-      if (command.count == 0) return;
-      int64_t errors = 0;
-      const double microseconds = TimeAllReduce(*reducer, rank, ranks, command.count,
-                                                command.iterations, command.variant, &errors);
+      if (trial.iterations == 0) return;
+      Outcome outcome;
+      outcome.microseconds = TimeTrial(*bench_rank, buffers, rank, ranks, trial, &outcome.wrong);
       if (rank != 0) {
-        if (write(results[1], &errors, sizeof(errors)) != sizeof(errors)) Die("rank 0 is gone");
+        if (write(results[1], &outcome, sizeof(outcome)) != sizeof(outcome)) Die("rank 0 is gone");
         continue;
       }
       for (int r = 1; r < ranks; ++r) {
-        int64_t theirs = 0;
+        Outcome theirs;
         if (read(results[0], &theirs, sizeof(theirs)) != sizeof(theirs)) Die("a rank is gone");
-        errors += theirs;
+        outcome.microseconds = std::max(outcome.microseconds, theirs.microseconds);
+        outcome.wrong += theirs.wrong;
       }
-      std::printf("%.3f %lld\n", microseconds, static_cast<long long>(errors));
+      std::printf("%.3f %lld\n", outcome.microseconds, static_cast<long long>(outcome.wrong));
       std::fflush(stdout);
     }
   };

@@ -1,12 +1,15 @@
 // The ranks of one implementation under measurement: processes (or threads) that wait, asleep, for
-// commands and time all-reduces.
+// commands and time collectives.
 //
-// Rank 0 reads commands, a line each, from standard input, "COUNT ITERATIONS VARIANT", and answers
-// with "MICROSECONDS ERRORS": mean time of one all-reduce of COUNT f32 values, and how many values
-// of all ranks were wrong. An empty or ended input ends the group. This is how bench-allreduce runs
-// several implementations by turns in one run.
-#ifndef MUSTER_BENCH_ALLREDUCE_RANK_GROUP_H_
-#define MUSTER_BENCH_ALLREDUCE_RANK_GROUP_H_
+// Rank 0 reads commands, a line each as trial.h has it, from standard input, and answers each with
+// "MICROSECONDS WRONG": the mean time of one collective on the slowest rank (a sender may be done
+// long before its receiver), and how many values of all ranks were wrong; or "-1 0" for what the
+// implementation does not have. An empty or ended input ends the
+// group. This is how a bench runs several implementations by turns in one run.
+//
+// Needs no more than the C++ library, so that peers can share it.
+#ifndef MUSTER_BENCH_COLLECTIVES_RANK_GROUP_H_
+#define MUSTER_BENCH_COLLECTIVES_RANK_GROUP_H_
 
 #include <cstddef>
 #include <cstdint>
@@ -15,21 +18,29 @@
 #include <string>
 #include <vector>
 
+#include "bench/collectives/trial.h"
+
 namespace muster::bench {
 
 // One rank of an implementation.
-class AllReducer {
+class BenchRank {
  public:
-  virtual ~AllReducer() = default;
-  // output = sum of all ranks' inputs. `variant` names the algorithm. Exits the process on errors.
-  virtual void Run(const float* input, float* output, size_t count, const std::string& variant) = 0;
-  // Memory for buffers, kept until the reducer's end.
-  virtual float* Allocate(size_t count);
-  // False where the implementation moves bytes without summing them (a bound).
-  virtual bool Sums() const { return true; }
+  virtual ~BenchRank() = default;
+  // False for what this implementation does not have. The same on all ranks.
+  virtual bool Supports(const Trial& trial) const = 0;
+  // The collective, once; `input` and `output` are null where this rank has none. Exits the process
+  // on errors. Requires: Supports(trial).
+  virtual void Run(const Trial& trial, const void* input, void* output) = 0;
+  // Memory for buffers, aligned to 64 bytes, kept until the rank's end.
+  virtual void* Allocate(size_t bytes);
+  // False where the implementation moves bytes and computes nothing (a bound).
+  virtual bool Computes() const { return true; }
 
  private:
-  std::vector<std::unique_ptr<float[]>> buffers_;
+  struct Free {
+    void operator()(void* memory) const;
+  };
+  std::vector<std::unique_ptr<void, Free>> buffers_;
 };
 
 // Memory that all ranks share, for exchanging addresses while they start.
@@ -45,17 +56,26 @@ class Exchange {
   Slot* slots_;
 };
 
-using AllReducerFactory = std::function<std::unique_ptr<AllReducer>(int rank, Exchange& exchange)>;
+using BenchRankFactory = std::function<std::unique_ptr<BenchRank>(int rank, Exchange& exchange)>;
 
 // Serves commands until the input ends; returns the exit code. With `processes` each rank is
 // forked.
-int ServeRanks(int ranks, bool processes, const AllReducerFactory& factory);
+int ServeRanks(int ranks, bool processes, const BenchRankFactory& factory);
 
-// Times one command as rank `rank` of `ranks`; used by ServeRanks and by implementations that bring
-// their own processes. Returns microseconds per all-reduce and counts wrong values into *errors.
-double TimeAllReduce(AllReducer& reducer, int rank, int ranks, size_t count, int iterations,
-                     const std::string& variant, int64_t* errors);
+// One rank's buffers, kept from one trial to the next, as an application would.
+struct TrialBuffers {
+  size_t bytes = 0;
+  void* first = nullptr;
+  void* second = nullptr;
+};
+
+// Times one trial as rank `rank` of `ranks`; used by ServeRanks and by implementations that bring
+// their own processes. Checks the first run, into an output of junk, and where the input is still
+// there the last. Returns microseconds per collective, or -1 if it is not supported, and adds wrong
+// values to *wrong.
+double TimeTrial(BenchRank& bench_rank, TrialBuffers& buffers, int rank, int ranks,
+                 const Trial& trial, int64_t* wrong);
 
 }  // namespace muster::bench
 
-#endif  // MUSTER_BENCH_ALLREDUCE_RANK_GROUP_H_
+#endif  // MUSTER_BENCH_COLLECTIVES_RANK_GROUP_H_

@@ -1,4 +1,4 @@
-#include "bench/allreduce/shm_bound.h"
+#include "bench/collectives/shm_bound.h"
 
 #include <linux/futex.h>
 #include <sys/mman.h>
@@ -15,7 +15,7 @@
 #include <thread>
 #include <vector>
 
-#include "bench/allreduce/rank_group.h"
+#include "bench/collectives/rank_group.h"
 #include "collectives/reduce/reduce.h"
 
 namespace muster::bench {
@@ -31,9 +31,9 @@ struct Control {
   alignas(64) std::atomic<uint32_t> sleepers;
 };
 
-class BoundReducer : public AllReducer {
+class BoundRank : public BenchRank {
  public:
-  BoundReducer(int rank, int ranks, Control* control, char* arenas)
+  BoundRank(int rank, int ranks, Control* control, char* arenas)
       : rank_(rank),
         ranks_(ranks),
         spins_(ranks <= static_cast<int>(std::thread::hardware_concurrency())),
@@ -41,27 +41,34 @@ class BoundReducer : public AllReducer {
         arenas_(arenas) {}
 
   // All ranks allocate alike: equal places in their arenas.
-  float* Allocate(size_t count) override {
-    float* const at = reinterpret_cast<float*>(arenas_ + rank_ * kArenaBytes + used_);
-    used_ += (count * sizeof(float) + 4095) / 4096 * 4096;
+  void* Allocate(size_t bytes) override {
+    void* const at = arenas_ + rank_ * kArenaBytes + used_;
+    used_ += (bytes + 4095) / 4096 * 4096;
     if (used_ > kArenaBytes) std::exit(1);
     return at;
   }
 
-  void Run(const float* input, float* output, size_t count, const std::string&) override {
+  bool Supports(const Trial& trial) const override { return trial.kind == Kind::kAllReduce; }
+
+  void Run(const Trial& trial, const void* input, void* output) override {
+    const DType dtype = DTypeFromName(Name(trial.type)).value();
+    const ReduceOp op = ReduceOpFromName(Name(trial.redop)).value();
+    const size_t element = SizeOf(dtype);
+    const size_t count = trial.count;
     Barrier();
     const size_t begin = count * static_cast<size_t>(rank_) / static_cast<size_t>(ranks_);
     const size_t end = count * static_cast<size_t>(rank_ + 1) / static_cast<size_t>(ranks_);
     const void* sources[64];
     void* targets[64];
     for (int r = 0; r < ranks_; ++r) {
-      const ptrdiff_t shift = (r - rank_) * static_cast<ptrdiff_t>(kArenaBytes / sizeof(float));
-      sources[r] = input + shift + begin;
-      targets[r] = output + shift + begin;
+      const ptrdiff_t shift = (r - rank_) * static_cast<ptrdiff_t>(kArenaBytes) +
+                              static_cast<ptrdiff_t>(begin * element);
+      sources[r] = static_cast<const char*>(input) + shift;
+      targets[r] = static_cast<char*>(output) + shift;
     }
     const size_t n = static_cast<size_t>(ranks_);
-    ReduceManyInto(DType::kF32, ReduceOp::kSum, {targets, n}, {sources, n},
-                   static_cast<int64_t>(end - begin), 1, count * sizeof(float) >= kPastCachesBytes);
+    ReduceManyInto(dtype, op, {targets, n}, {sources, n}, static_cast<int64_t>(end - begin),
+                   op == ReduceOp::kAverage ? ranks_ : 1, count * element >= kPastCachesBytes);
     Barrier();
   }
 
@@ -102,14 +109,14 @@ int ServeShmBound(int ranks) {
   void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
                             MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (memory == MAP_FAILED) {
-    std::fprintf(stderr, "bench-allreduce: no shared memory for the bound\n");
+    std::fprintf(stderr, "bench: no shared memory for the bound\n");
     return 1;
   }
   madvise(memory, bytes, MADV_HUGEPAGE);
   auto* const control = static_cast<Control*>(memory);
   auto* const arenas = static_cast<char*>(memory) + 4096;
   return ServeRanks(ranks, /*processes=*/true, [&](int rank, Exchange&) {
-    return std::make_unique<BoundReducer>(rank, ranks, control, arenas);
+    return std::make_unique<BoundRank>(rank, ranks, control, arenas);
   });
 }
 

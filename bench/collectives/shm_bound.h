@@ -1,7 +1,7 @@
 // The hand-written bound of an all-reduce in shared memory: what is left when everything but the
 // work is taken away.
-#ifndef MUSTER_BENCH_ALLREDUCE_SHM_BOUND_H_
-#define MUSTER_BENCH_ALLREDUCE_SHM_BOUND_H_
+#ifndef MUSTER_BENCH_COLLECTIVES_SHM_BOUND_H_
+#define MUSTER_BENCH_COLLECTIVES_SHM_BOUND_H_
 
 namespace muster::bench {
 
@@ -13,4 +13,4 @@ int ServeShmBound(int ranks);
 
 }  // namespace muster::bench
 
-#endif  // MUSTER_BENCH_ALLREDUCE_SHM_BOUND_H_
+#endif  // MUSTER_BENCH_COLLECTIVES_SHM_BOUND_H_

@@ -16,7 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
-#include "bench/allreduce/rank_group.h"
+#include "bench/collectives/rank_group.h"
 #include "bench/scaling/host_lab.h"
 #include "collectives/engine/communicator.h"
 #include "collectives/transport/tcp_transport.h"
@@ -59,9 +59,9 @@ T OrDie(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
-class TcpReducer : public AllReducer {
+class TcpRank : public BenchRank {
  public:
-  TcpReducer(const HostLab& lab, const Path& path, int rank, Exchange& exchange)
+  TcpRank(const HostLab& lab, const Path& path, int rank, Exchange& exchange)
       : algorithm_(path.algorithm) {
     const int host = rank / path.ranks_per_host;
     if (const absl::Status status = lab.Enter(host); !status.ok()) Die(status);
@@ -83,12 +83,16 @@ class TcpReducer : public AllReducer {
         options));
   }
 
-  void Run(const float* input, float* output, size_t count, const std::string&) override {
+  bool Supports(const Trial& trial) const override {
+    return trial.kind == Kind::kAllReduce && trial.type == ElementType::kF32 &&
+           trial.redop == Redop::kSum;
+  }
+  void Run(const Trial& trial, const void* input, void* output) override {
     CollectiveOptions options;
     options.caller_waits = true;
     options.algorithm = algorithm_;
     const absl::Status status = communicator_
-                                    ->AllReduce(input, output, static_cast<int64_t>(count),
+                                    ->AllReduce(input, output, static_cast<int64_t>(trial.count),
                                                 DType::kF32, ReduceOp::kSum, options)
                                     .Wait();
     if (!status.ok()) Die(status);
@@ -118,7 +122,7 @@ Result Measure(const HostLab& lab, const Path& path, const Options& options, int
     for (int fd : {to[0], to[1], from[0], from[1]}) close(fd);
     std::_Exit(ServeRanks(hosts * path.ranks_per_host, /*processes=*/true,
                           [&](int rank, Exchange& exchange) {
-                            return std::make_unique<TcpReducer>(lab, path, rank, exchange);
+                            return std::make_unique<TcpRank>(lab, path, rank, exchange);
                           }));
   }
   close(to[0]);
@@ -127,8 +131,11 @@ Result Measure(const HostLab& lab, const Path& path, const Options& options, int
   FILE* answers = fdopen(from[0], "r");
   Result result;
   std::vector<double> times;
+  Trial trial;
+  trial.count = static_cast<uint64_t>(options.bytes / 4);
+  trial.iterations = 1;
   for (int round = 0; round < options.rounds; ++round) {
-    std::fprintf(commands, "%lld 1 -\n", static_cast<long long>(options.bytes / 4));
+    std::fprintf(commands, "%s\n", Format(trial).c_str());
     std::fflush(commands);
     double time_us = 0;
     long long errors = 0;
