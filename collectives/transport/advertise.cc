@@ -27,6 +27,11 @@ std::string HostsOf(const std::vector<SocketAddress>& addresses) {
 absl::StatusOr<SocketAddress> ChooseAdvertised(absl::string_view name,
                                                const std::vector<SocketAddress>& found,
                                                const SocketAddress& bound) {
+  for (const SocketAddress& address : found) {
+    if (address.storage.ss_family == bound.storage.ss_family && address.Host() == bound.Host()) {
+      return bound;
+    }
+  }
   std::vector<SocketAddress> reachable = found;
   if (!bound.IsLoopback()) {
     std::erase_if(reachable, [](const SocketAddress& address) { return address.IsLoopback(); });

@@ -15,9 +15,10 @@ namespace muster {
 // names the host and says why peers could not dial it.
 absl::StatusOr<SocketAddress> ResolveAdvertised(absl::string_view host, const SocketAddress& bound);
 
-// Of the addresses that a host name stands for, the first that peers reach and that `bound` listens
-// on: not a loopback address, unless that is what is bound; of the family that is bound, or of any
-// if that is "::". Pure.
+// Of the addresses that a host name stands for, the bound one if it is among them (the name may
+// stand for other interfaces' as well, such as a container bridge's); otherwise the first that
+// peers reach and that `bound` listens on: not a loopback address, unless that is what is bound; of
+// the family that is bound, or of any if that is "::". Pure.
 absl::StatusOr<SocketAddress> ChooseAdvertised(absl::string_view name,
                                                const std::vector<SocketAddress>& found,
                                                const SocketAddress& bound);

@@ -24,6 +24,9 @@
 namespace muster {
 namespace {
 
+constexpr char kNoFreePort[] =
+    " (no port is free here; close what holds them, or widen net.ipv4.ip_local_port_range)";
+
 absl::Status SetOption(int fd, int level, int option, int value, absl::string_view name) {
   if (setsockopt(fd, level, option, &value, sizeof(value)) != 0) {
     return ErrnoStatus(errno, absl::StrCat("cannot set ", name, " to ", value));
@@ -194,10 +197,11 @@ absl::StatusOr<UniqueFd> ListenOn(const SocketAddress& address) {
   MUSTER_RETURN_IF_ERROR(SetOption(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1, "SO_REUSEADDR"));
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) != 0 ||
       listen(fd.get(), SOMAXCONN) != 0) {
-    return ErrnoStatus(
-        errno,
-        absl::StrCat("cannot listen on ", address.ToString(),
-                     errno == EADDRINUSE ? " (another process has the port; choose another)" : ""));
+    const char* hint = "";
+    if (errno == EADDRINUSE) {
+      hint = address.port() == 0 ? kNoFreePort : " (another process has the port; choose another)";
+    }
+    return ErrnoStatus(errno, absl::StrCat("cannot listen on ", address.ToString(), hint));
   }
   return fd;
 }
@@ -217,7 +221,8 @@ absl::StatusOr<UniqueFd> StartConnect(const SocketAddress& address) {
   const int result =
       connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length);
   if (result != 0 && errno != EINPROGRESS) {
-    return ErrnoStatus(errno, absl::StrCat("cannot connect to ", address.ToString()));
+    return ErrnoStatus(errno, absl::StrCat("cannot connect to ", address.ToString(),
+                                           errno == EADDRNOTAVAIL ? kNoFreePort : ""));
   }
   return fd;
 }

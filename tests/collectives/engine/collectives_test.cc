@@ -1,8 +1,5 @@
 // Every collective against a plain oracle, bit for bit, over transport x ranks x size x algorithm x
 // type.
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <numeric>
 #include <utility>
 
@@ -257,59 +254,6 @@ INSTANTIATE_TEST_SUITE_P(
                     Shape{MeshKind::kHostile, 4}, Shape{MeshKind::kShm, 1},
                     Shape{MeshKind::kShm, 2}, Shape{MeshKind::kShm, 4}),
     [](const auto& info) { return absl::StrCat(NameOf(info.param.kind), info.param.world_size); });
-
-// `bytes` of memory that show the same few pages again and again: costs no memory, and no time to
-// touch it.
-class RepeatedMemory {
- public:
-  static constexpr int64_t kPeriod = (1 << 20) + 4096;  // No power of two, so that a shift shows.
-
-  explicit RepeatedMemory(int64_t bytes) : bytes_((bytes + kPeriod - 1) / kPeriod * kPeriod) {
-    const int fd = memfd_create("big-counts", 0);
-    EXPECT_EQ(ftruncate(fd, kPeriod), 0);
-    base_ = static_cast<uint8_t*>(mmap(nullptr, static_cast<size_t>(bytes_), PROT_NONE,
-                                       MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0));
-    for (int64_t at = 0; at < bytes_; at += kPeriod) {
-      EXPECT_EQ(mmap(base_ + at, kPeriod, PROT_READ | PROT_WRITE,
-                     MAP_SHARED | MAP_FIXED | MAP_POPULATE, fd, 0),
-                base_ + at);
-    }
-    close(fd);
-  }
-  ~RepeatedMemory() { munmap(base_, static_cast<size_t>(bytes_)); }
-  uint8_t* data() const { return base_; }
-
- private:
-  const int64_t bytes_;
-  uint8_t* base_;
-};
-
-TEST(BigCounts, BeyondTwoToThe31Bytes) {
-  // A maximum in place is the same however often it is taken, so the repetition does no harm.
-  constexpr int64_t kCount = (int64_t{1} << 31) + 5;
-  const RepeatedMemory memory[2] = {RepeatedMemory(kCount), RepeatedMemory(kCount)};
-  const auto value = [](int64_t i, Rank r) {
-    return static_cast<uint8_t>((i % 251) / (i % 2 == r ? 1 : 2));
-  };
-  for (Rank r = 0; r < 2; ++r) {
-    for (int64_t i = 0; i < RepeatedMemory::kPeriod; ++i) memory[r].data()[i] = value(i, r);
-  }
-  CommunicatorOptions options;
-  options.segment_bytes = 4 << 20;
-  TestFleet fleet = MakeFleet(MeshKind::kInProcess, 2, options);
-  RunRanks(2, [&](Rank r) {
-    CollectiveOptions call;
-    call.timeout = absl::Seconds(100);
-    uint8_t* const data = memory[r].data();
-    Work work = fleet.ranks[r]->AllReduce(data, data, kCount, DType::kU8, ReduceOp::kMax, call);
-    ASSERT_TRUE(work.Wait().ok()) << work.status();
-  });
-  for (Rank r = 0; r < 2; ++r) {
-    for (int64_t i = 0; i < RepeatedMemory::kPeriod; ++i) {
-      ASSERT_EQ(memory[r].data()[i], std::max(value(i, 0), value(i, 1))) << i;
-    }
-  }
-}
 
 }  // namespace
 }  // namespace muster

@@ -32,6 +32,14 @@ TEST(AdvertiseTest, ANameStandsForTheFirstAddressThatPeersReach) {
   EXPECT_EQ(Chosen("::", {"::1", "10.0.0.7", "fd00::7"}), "10.0.0.7:4711");  // takes both
 }
 
+TEST(AdvertiseTest, WhereTheNameStandsForSeveralInterfacesTheBoundOneIsTaken) {
+  // As where a container bridge (docker0) comes first.
+  EXPECT_EQ(Chosen("10.0.0.7", {"172.17.0.1", "10.0.0.7"}), "10.0.0.7:4711");
+  EXPECT_EQ(Chosen("fd00::7", {"172.17.0.1", "fd00:17::1", "fd00::7"}), "[fd00::7]:4711");
+  // Behind an address translation the bound one is not among them.
+  EXPECT_EQ(Chosen("10.0.0.7", {"203.0.113.9"}), "203.0.113.9:4711");
+}
+
 TEST(AdvertiseTest, OnLoopbackALoopbackAddressIsRight) {
   EXPECT_EQ(Chosen("127.0.0.1", {"::1", "127.0.0.1"}), "127.0.0.1:4711");
   EXPECT_EQ(Chosen("::1", {"127.0.0.1", "::1"}), "[::1]:4711");

@@ -85,11 +85,11 @@ inline bool IsOfi(MeshKind kind) {
          kind == MeshKind::kOfiWithoutImmediates;
 }
 
-// One end over `listener`.
+// One end over `listener`. `arena` is for kShm.
 inline absl::StatusOr<std::unique_ptr<Transport>> ConnectEnd(MeshKind kind, TcpListener& listener,
                                                              const MeshSpec& spec,
-                                                             std::shared_ptr<SharedArena> arena) {
-  const absl::Time deadline = absl::Now() + absl::Seconds(30);
+                                                             std::shared_ptr<SharedArena> arena,
+                                                             absl::Time deadline) {
   if (kind == MeshKind::kShm) {
     auto mesh =
         ConnectHostMesh(HostMeshKind::kSharedMemory, listener, spec, std::move(arena), deadline);
@@ -137,7 +137,8 @@ inline TestMesh MakeMesh(MeshKind kind, int world_size, TransportLimits limits =
     MeshSpec mine = spec;
     mine.rank = r;
     auto end = ConnectEnd(kind, *mesh.listeners[r], mine,
-                          kind == MeshKind::kShm ? mesh.arenas[r] : nullptr);
+                          kind == MeshKind::kShm ? mesh.arenas[r] : nullptr,
+                          absl::Now() + absl::Seconds(30));
     EXPECT_TRUE(end.ok()) << end.status();
     if (end.ok()) mesh.ends[r] = *std::move(end);
   });

@@ -1,9 +1,7 @@
 // What is particular to libfabric: choosing a provider loudly, forming meshes, registered memory,
-// leaving while peers are idle, killed processes.
+// leaving while peers are idle.
 #include "collectives/transport/ofi/ofi_transport.h"
 
-#include <signal.h>
-#include <sys/wait.h>
 #include <unistd.h>
 
 #include "collectives/transport/culprit.h"
@@ -75,61 +73,6 @@ class OfiTransportTest : public testing::Test {
   std::vector<std::unique_ptr<TcpListener>> listeners_;
   MeshSpec spec_;
 };
-
-// First, since gtest runs suites of this name first: the peer is forked before there are threads.
-TEST(OfiTransportDeathTest, AKilledProcessIsNamedAtOnce) {
-  int to_parent[2], to_child[2];
-  ASSERT_EQ(pipe(to_parent), 0);
-  ASSERT_EQ(pipe(to_child), 0);
-  const auto put = [](int fd, const std::string& text) {
-    char fixed[64] = {};
-    text.copy(fixed, sizeof(fixed) - 1);
-    return write(fd, fixed, sizeof(fixed)) == sizeof(fixed);
-  };
-  const auto take = [](int fd) {
-    char fixed[64] = {};
-    return read(fd, fixed, sizeof(fixed)) == sizeof(fixed) ? std::string(fixed) : std::string();
-  };
-  const auto join = [](TcpListener& listener, Rank rank, const std::string& a,
-                       const std::string& b) {
-    MeshSpec spec;
-    spec.token = "kill";
-    spec.epoch = 1;
-    spec.rank = rank;
-    spec.members = {{Incarnation{1}, a}, {Incarnation{2}, b}};
-    return OfiTransport::Connect(listener, spec, {}, Soon());
-  };
-  const pid_t child = fork();
-  ASSERT_GE(child, 0);
-  if (child == 0) {
-    auto listener = TcpListener::Create();
-    if (!listener.ok() || !put(to_parent[1], (*listener)->address())) _exit(1);
-    auto end = join(**listener, 1, take(to_child[0]), (*listener)->address());
-    std::vector<uint64_t> completed;
-    if (end.ok()) (*end)->Poll(Soon(), {}, &completed).IgnoreError();
-    _exit(2);
-  }
-  auto listener = TcpListener::Create();
-  ASSERT_TRUE(listener.ok()) << listener.status();
-  const std::string peer = take(to_parent[0]);
-  ASSERT_TRUE(put(to_child[1], (*listener)->address()));
-  auto end = join(**listener, 0, (*listener)->address(), peer);
-  ASSERT_TRUE(end.ok()) << end.status();
-  // A large message in each direction is under way.
-  std::vector<std::byte> memory(4 << 20), more(4 << 20);
-  (*end)->PostSend(1, 1, memory, 1);
-  (*end)->PostReceive(1, 2, absl::MakeSpan(more), 2);
-  EXPECT_EQ(kill(child, SIGKILL), 0);
-  (*end)->Watch(absl::InfiniteFuture());
-  std::vector<uint64_t> completed;
-  const absl::Status status = (*end)->Poll(absl::InfiniteFuture(), {}, &completed);
-  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
-  EXPECT_THAT(Text(status), AllOf(HasSubstr("rank 1"), HasSubstr(peer)));
-  EXPECT_EQ(CulpritOf(status), std::optional<Rank>(1));
-  int exit_status = 0;
-  EXPECT_EQ(waitpid(child, &exit_status, 0), child);
-  EXPECT_TRUE(WIFSIGNALED(exit_status));
-}
 
 TEST_F(OfiTransportTest, WhatIsAskedForByNameAndNotThereIsSaidLoudly) {
   OfiOptions options;
