@@ -1,8 +1,10 @@
 // How elements are loaded into vectors to compute with, and stored back, two vectors at a time.
-// Included once per SIMD target (Highway's foreach_target); private to reduce_kernels.cc and half.cc.
+// Included once per SIMD target (Highway's foreach_target); private to reduce_kernels.cc and
+// half.cc.
 //
 // 16-bit floats are computed in f32. Which element lands in which lane of the pair is the codec's
-// own affair, the same for load and store: all that is done to them is done to each alone. So bf16,
+// own affair (kEvenOdd says it), the same for load and store: reductions do to each alone all that
+// is done to them. So bf16,
 // and f16 where there are no instructions for it, take two elements to a 32-bit lane, the even ones
 // into the first vector and the odd ones into the second, and nothing ever crosses lanes.
 //
@@ -28,6 +30,7 @@ namespace hn = hwy::HWY_NAMESPACE;
 // Stored and computed as T.
 template <typename T>
 struct Native {
+  static constexpr bool kEvenOdd = false;
   using Storage = T;
   using D = hn::ScalableTag<T>;
   using V = hn::Vec<D>;
@@ -55,6 +58,7 @@ struct Native {
 // What the formats of two elements to a 32-bit lane share. Little-endian: the even element is the
 // lower half.
 struct HalfBase {
+  static constexpr bool kEvenOdd = true;
   using Storage = uint16_t;
   using D = hn::ScalableTag<float>;
   using V = hn::Vec<D>;
@@ -103,6 +107,7 @@ struct Bfloat16 : HalfBase {
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2 && !defined(HWY_DISABLE_F16C)
 
 struct Float16 {
+  static constexpr bool kEvenOdd = false;
   using Storage = uint16_t;
   using D = hn::ScalableTag<float>;
   using V = hn::Vec<D>;

@@ -13,14 +13,22 @@
 HWY_BEFORE_NAMESPACE();
 namespace muster::reduce_internal::HWY_NAMESPACE {
 
-// Whole vectors; returns how many elements these are.
+// Whole pairs of vectors; returns how many elements these are.
 template <class Codec>
 HWY_INLINE int64_t WidenVectors(const uint16_t* from, float* to, int64_t count) {
   const typename Codec::D d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    hn::StoreU(Codec::Load(reinterpret_cast<const uint8_t*>(from + i)), d, to + i);
+  for (; i + 2 * lanes <= count; i += 2 * lanes) {
+    typename Codec::V first;
+    typename Codec::V second;
+    Codec::Load(reinterpret_cast<const uint8_t*>(from + i), first, second);
+    if constexpr (Codec::kEvenOdd) {
+      hn::StoreInterleaved2(first, second, d, to + i);
+    } else {
+      hn::StoreU(first, d, to + i);
+      hn::StoreU(second, d, to + i + lanes);
+    }
   }
   return i;
 }
@@ -30,8 +38,16 @@ HWY_INLINE int64_t NarrowVectors(const float* from, uint16_t* to, int64_t count)
   const typename Codec::D d;
   const auto lanes = static_cast<int64_t>(hn::Lanes(d));
   int64_t i = 0;
-  for (; i + lanes <= count; i += lanes) {
-    Codec::Store(hn::LoadU(d, from + i), reinterpret_cast<uint8_t*>(to + i));
+  for (; i + 2 * lanes <= count; i += 2 * lanes) {
+    typename Codec::V first;
+    typename Codec::V second;
+    if constexpr (Codec::kEvenOdd) {
+      hn::LoadInterleaved2(d, from + i, first, second);
+    } else {
+      first = hn::LoadU(d, from + i);
+      second = hn::LoadU(d, from + i + lanes);
+    }
+    Codec::template Store<false>(first, second, reinterpret_cast<uint8_t*>(to + i));
   }
   return i;
 }
