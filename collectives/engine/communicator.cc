@@ -253,6 +253,8 @@ std::vector<OperationRecord> Communicator::RecentOperations() const {
   return impl_->RecentOperations();
 }
 
+std::vector<AlgorithmUse> Communicator::AlgorithmsInUse() const { return impl_->AlgorithmsInUse(); }
+
 bool Communicator::MustRenewBuffers() const { return impl_->tainted(); }
 
 std::optional<MeshFailure> Communicator::failure() const { return impl_->failure(); }

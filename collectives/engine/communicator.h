@@ -47,7 +47,9 @@
 #include "absl/types/span.h"
 #include "base/dtype.h"
 #include "base/ids.h"
+#include "collectives/engine/algorithm_use.h"
 #include "collectives/engine/operation_record.h"
+#include "collectives/engine/wait_watch.h"
 #include "collectives/reduce/reduce.h"
 #include "collectives/schedule/schedule.h"
 #include "collectives/transport/transport.h"
@@ -76,6 +78,11 @@ struct CommunicatorOptions {
   // Called once, from a thread of the communicator or a waiting one, when it has failed (not after
   // Close). Must not call back into the communicator.
   std::function<void(const MeshFailure&)> on_failure;
+  // Called while the operation at the front stands still, from its wait_report_interval on and
+  // about as often, and once when that is over, by the thread that drives. Must not call back into
+  // the communicator, and holds up its operations.
+  std::function<void(const OperationWait&)> on_wait;
+  absl::Duration wait_report_interval = absl::Milliseconds(100);
   // Issued and not yet done; one more fails the communicator with RESOURCE_EXHAUSTED.
   int max_outstanding = 4096;
 };
@@ -197,6 +204,8 @@ class Communicator {
   // The last 1,024 operations, oldest first, those of subgroups among them: what this rank was
   // doing, for whoever looks into a failure.
   std::vector<OperationRecord> RecentOperations() const;
+  // The algorithms that operations have taken so far, those of subgroups among them.
+  std::vector<AlgorithmUse> AlgorithmsInUse() const;
   // After the end: a frozen rank may still write to outputs in registered memory
   // (Transport::tainted).
   bool MustRenewBuffers() const;

@@ -38,6 +38,21 @@ CommunicatorOptions Resolve(CommunicatorOptions options, const Transport& transp
   return options;
 }
 
+// Why kAuto stands for this one.
+std::string WhyAutomatic(Algorithm algorithm, int64_t direct_limit_bytes) {
+  switch (algorithm) {
+    case Algorithm::kWindow:
+      return "the ranks share memory";
+    case Algorithm::kDirect:
+    case Algorithm::kBinomialTree:
+      return absl::StrCat("fewest messages in a row; for up to ", direct_limit_bytes, " bytes");
+    case Algorithm::kRing:
+      return absl::StrCat("least on each link; for more than ", direct_limit_bytes, " bytes");
+    default:
+      return "";
+  }
+}
+
 template <typename Integer>
 absl::string_view BytesOf(const std::vector<Integer>& values) {
   return absl::string_view(reinterpret_cast<const char*>(values.data()),
@@ -66,6 +81,7 @@ CommunicatorImpl::CommunicatorImpl(std::unique_ptr<Transport> transport,
     : transport_(std::move(transport)),
       options_(Resolve(std::move(options), *transport_)),
       engine_(*transport_, options_.spin),
+      wait_watch_(options_.wait_report_interval),
       background_([this] { Background(); }) {}
 
 CommunicatorImpl::~CommunicatorImpl() {
@@ -81,6 +97,7 @@ CommunicatorImpl::~CommunicatorImpl() {
 absl::Status CommunicatorImpl::Prepare(Call& call, Operation& operation) {
   MUSTER_RETURN_IF_ERROR(CheckCall(call));
   ScheduleRequest& request = call.request;
+  const Algorithm asked = request.algorithm;
   int64_t total = request.count;
   for (int64_t count : request.counts) total += count;
   Window* const window = transport_->window();
@@ -123,6 +140,9 @@ absl::Status CommunicatorImpl::Prepare(Call& call, Operation& operation) {
       MUSTER_ASSIGN_OR_RETURN(plan.by_messages,
                               MakePlan(request, members, call.dtype, options_.segment_bytes));
     }
+    const int64_t bytes = total * static_cast<int64_t>(SizeOf(call.dtype));
+    uses_.Note(request.collective, asked, request.algorithm, bytes,
+               WhyAutomatic(request.algorithm, options_.direct_limit_bytes));
     if (plans_.size() >= kMaxPlans) plans_.clear();
     it = plans_.emplace(std::move(key), std::move(plan)).first;
   }
@@ -240,6 +260,32 @@ bool CommunicatorImpl::StartQueued() {
   return !failed_;
 }
 
+absl::Time CommunicatorImpl::WatchWait() {
+  TellWait(wait_watch_.Look(engine_.moves(), absl::Now()));
+  return wait_watch_.next_look();
+}
+
+// What was told of is over where the operation has moved, or nothing will any more.
+void CommunicatorImpl::EndWait(bool failed) {
+  if (!wait_watch_.reported()) return;
+  if (wait_watch_.moves() == engine_.moves() && !failed) return;
+  TellWait(wait_watch_.End(absl::Now()));
+}
+
+void CommunicatorImpl::TellWait(WaitWatch::Verdict verdict) {
+  if (verdict == WaitWatch::Verdict::kNothing) return;
+  wait_.over = verdict == WaitWatch::Verdict::kOver;
+  wait_.waited = wait_watch_.waited();
+  if (!wait_.over) {
+    const Operation& operation = engine_.FrontOperation();
+    wait_.what = Describe(operation.fingerprint);
+    wait_.label = operation.label;
+    wait_.step = operation.step;
+    wait_.waits_for = engine_.FrontWaitsFor();
+  }
+  options_.on_wait(wait_);
+}
+
 void CommunicatorImpl::Drive(const Operation* own) {
   absl::Status status;
   const bool only_look = own == nullptr && engine_.active() == 0 && !has_queued_;
@@ -247,8 +293,9 @@ void CommunicatorImpl::Drive(const Operation* own) {
     // Nobody waits for what the background thread does: then it leaves the cores to others.
     const bool awaited = own != nullptr || waiting_hint_ > 0;
     finished_.clear();
-    status = engine_.Progress(only_look ? absl::InfinitePast() : absl::InfiniteFuture(), awaited,
-                              &finished_);
+    absl::Time until = only_look ? absl::InfinitePast() : absl::InfiniteFuture();
+    if (options_.on_wait && engine_.active() > 0) until = std::min(until, WatchWait());
+    status = engine_.Progress(until, awaited, &finished_);
     if (!finished_.empty()) {
       const absl::Time now = absl::Now();
       MutexLock lock(&mu_);
@@ -262,6 +309,7 @@ void CommunicatorImpl::Drive(const Operation* own) {
     if (!status.ok() || only_look) break;
     if (own != nullptr ? own->done.load() : engine_.active() == 0 && !has_queued_) break;
   }
+  EndWait(/*failed=*/!status.ok() || failed_);
   bool first = false;
   std::optional<MeshFailure> failure;
   bool says_goodbye = false;
@@ -337,6 +385,11 @@ std::optional<MeshFailure> CommunicatorImpl::failure() const {
 std::vector<OperationRecord> CommunicatorImpl::RecentOperations() const {
   MutexLock lock(&mu_);
   return recorder_.Records();
+}
+
+std::vector<AlgorithmUse> CommunicatorImpl::AlgorithmsInUse() const {
+  MutexLock lock(&mu_);
+  return uses_.List();
 }
 
 void CommunicatorImpl::Background() {

@@ -18,11 +18,13 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "base/mutex.h"
+#include "collectives/engine/algorithm_use.h"
 #include "collectives/engine/call.h"
 #include "collectives/engine/communicator.h"
 #include "collectives/engine/engine.h"
 #include "collectives/engine/operation.h"
 #include "collectives/engine/operation_recorder.h"
+#include "collectives/engine/wait_watch.h"
 
 namespace muster {
 
@@ -44,6 +46,7 @@ class CommunicatorImpl {
   std::optional<MeshFailure> failure() const ABSL_LOCKS_EXCLUDED(mu_);
   bool tainted() const { return transport_->tainted(); }
   std::vector<OperationRecord> RecentOperations() const ABSL_LOCKS_EXCLUDED(mu_);
+  std::vector<AlgorithmUse> AlgorithmsInUse() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:
   // What a plan depends on, besides what is the same for the whole communicator.
@@ -78,6 +81,10 @@ class CommunicatorImpl {
   void Drive(const Operation* own) ABSL_LOCKS_EXCLUDED(mu_);
   // Hands queued operations to the engine while it has room. False: the communicator has failed.
   bool StartQueued() ABSL_LOCKS_EXCLUDED(mu_);
+  // Tells on_wait what is to be told; returns by when to look again. For the driver.
+  absl::Time WatchWait();
+  void EndWait(bool failed);
+  void TellWait(WaitWatch::Verdict verdict);
   void Background() ABSL_LOCKS_EXCLUDED(mu_);
   bool Record(const absl::Status& status, std::optional<Rank> culprit)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -88,6 +95,8 @@ class CommunicatorImpl {
   const CommunicatorOptions options_;
   Engine engine_;                                     // of the driver
   std::vector<std::shared_ptr<Operation>> finished_;  // of the driver
+  WaitWatch wait_watch_;                              // of the driver
+  OperationWait wait_;                                // of the driver; told last
 
   mutable Mutex mu_;
   bool driven_ ABSL_GUARDED_BY(mu_) = false;  // the driver role is taken
@@ -99,6 +108,7 @@ class CommunicatorImpl {
   std::deque<std::shared_ptr<Operation>> outstanding_ ABSL_GUARDED_BY(mu_);  // not done, in order
   absl::flat_hash_map<PlanKey, AnyPlan> plans_ ABSL_GUARDED_BY(mu_);
   std::optional<MeshFailure> failure_ ABSL_GUARDED_BY(mu_);
+  AlgorithmUses uses_ ABSL_GUARDED_BY(mu_);
   OperationRecorder recorder_ ABSL_GUARDED_BY(mu_);
 
   // Hints for the driver, so that it need not lock to find nothing.

@@ -58,6 +58,7 @@ Execution* Engine::Find(int slot) {
 
 absl::Status Engine::Start(std::shared_ptr<Operation> operation) {
   MUSTER_CHECK(HasRoom());
+  ++moves_;
   const Fingerprint& ours = operation->fingerprint;
   Scope& scope = scopes_[ours.scope];
   if (scope.history.empty()) scope.history.resize((ours.scope & kPairScope) != 0 ? 1 : kHistory);
@@ -149,8 +150,12 @@ absl::Status Engine::FingerprintCame(Rank peer) {
   return Compare(peer, theirs, number);
 }
 
-Operation& Engine::FrontOperation() {
+const Operation& Engine::FrontOperation() const {
   return active_.empty() ? in_window_->operation() : active_.front()->operation();
+}
+
+std::vector<Rank> Engine::FrontWaitsFor() const {
+  return active_.empty() ? in_window_->WaitsFor() : active_.front()->WaitsFor();
 }
 
 absl::Status Engine::AdvanceWindow(bool met) {
@@ -180,8 +185,7 @@ absl::Status Engine::CheckMissing() const {
 
 absl::Status Engine::CheckDeadline() {
   if (active() == 0 || absl::Now() < FrontOperation().deadline) return absl::OkStatus();
-  const std::vector<Rank> late =
-      active_.empty() ? in_window_->WaitsFor() : active_.front()->WaitsFor();
+  const std::vector<Rank> late = FrontWaitsFor();
   const absl::Status status = absl::DeadlineExceededError(
       absl::StrCat(FrontOperation().Describe(), " on rank ", transport_.rank(),
                    late.empty() ? " was not driven in time" : " still waits for rank ",
@@ -210,6 +214,7 @@ absl::Status Engine::Progress(absl::Time deadline, bool awaited,
         transport_.Poll(at_once ? absl::InfinitePast() : deadline, spin, &completed_));
     if (learns) spin_.Report(spin, absl::Now() - before);
   }
+  moves_ += completed_.size() + (ran ? 1 : 0);
   bool met = false;
   for (uint64_t token : completed_) {
     const int slot = Execution::SlotOf(token);

@@ -45,6 +45,9 @@ class Engine {
   Engine(Transport& transport, absl::Duration longest_spin);
 
   size_t active() const { return active_.size() + (in_window_.has_value() ? 1 : 0); }
+  // Rises whenever an operation starts or moves on: a message has come or gone, ranks have met, a
+  // piece of local work is done.
+  uint64_t moves() const { return moves_; }
   bool HasRoom() const { return !in_window_.has_value() && active_.size() < kMostActive; }
 
   // Starts an operation. Requires: HasRoom(), sequence one above the last of its scope.
@@ -57,6 +60,11 @@ class Engine {
   // CulpritOf is a rank waited for).
   absl::Status Progress(absl::Time deadline, bool awaited,
                         std::vector<std::shared_ptr<Operation>>* finished);
+
+  // The operation of which the deadline counts now, and the peers it waits for. Requires:
+  // active() > 0.
+  const Operation& FrontOperation() const;
+  std::vector<Rank> FrontWaitsFor() const;
 
  private:
   struct Peer {
@@ -85,8 +93,6 @@ class Engine {
   const Fingerprint* OurCall(const Fingerprint& theirs) const;
   void OpenSends();
   Execution* Find(int slot);
-  // The operation of which the deadline counts now. Requires: one is active.
-  Operation& FrontOperation();
   // Moves the operation in the window on: begins it when its turn has come, or after a meet.
   absl::Status AdvanceWindow(bool met);
 
@@ -98,6 +104,7 @@ class Engine {
   std::optional<WindowExecution> in_window_;  // comes after those in active_
   uint64_t window_operations_ = 0;
   uint64_t executions_ = 0;
+  uint64_t moves_ = 0;
   absl::flat_hash_map<uint64_t, Scope> scopes_;
   std::vector<uint64_t> completed_;
 };
