@@ -26,7 +26,8 @@ class Digest {
   void Add(const CheckpointReport& report);
   void Add(const View& view);  // members by incarnation
   void Add(const Directive& directive);
-  // What the other side can act on: neither the sequence nor measurements.
+  // What the other side can act on: neither the sequence nor measurements,
+  // among which are its communication path and what it waits for.
   void Add(const WorkerStatus& status);
 
   template <typename T>

@@ -15,6 +15,7 @@
 #include <variant>
 #include <vector>
 
+#include "base/control/communication.h"
 #include "base/ids.h"
 
 namespace muster {
@@ -161,6 +162,8 @@ struct WorkerStatus {
   std::optional<CheckpointReport> committed;  // newest committed by this worker
   std::optional<Progress> progress;
   std::optional<FinalReport> final_report;
+  std::optional<CommunicationPath> path;  // in the view in force
+  std::optional<CollectiveWait> wait;     // of the collective that stands still now
   bool operator==(const WorkerStatus&) const = default;
 };
 

@@ -32,6 +32,8 @@ inline constexpr int kMaxIdBytes = 128;  // job, fleet and request ids
 inline constexpr int kMaxPathBytes = 4096;
 inline constexpr int kMaxTextBytes = 4096;  // reasons and failures, for people
 inline constexpr int kMaxMembers = 1024;    // of a view
+inline constexpr int64_t kMaxWaitMs = int64_t{1} << 40;
+inline constexpr int kMaxAlgorithms = 64;  // of a communication path
 
 // ---- parts -----------------------------------------------------------------------------------
 
@@ -41,6 +43,8 @@ v1::Member ToProto(const Member& member);
 v1::View ToProto(const View& view);
 v1::Progress ToProto(const Progress& progress);
 v1::FinalReport ToProto(const FinalReport& report);
+v1::CommunicationPath ToProto(const CommunicationPath& path);
+v1::CollectiveWait ToProto(const CollectiveWait& wait);
 v1::WorkerPhase ToProto(WorkerPhase phase);
 v1::JobState ToProto(JobState state);
 v1::ViewChangeCause ToProto(ViewChangeCause cause);
@@ -51,6 +55,9 @@ absl::StatusOr<Member> FromProto(const v1::Member& member, absl::string_view pat
 absl::StatusOr<View> FromProto(const v1::View& view, absl::string_view path);
 absl::StatusOr<Progress> FromProto(const v1::Progress& progress, absl::string_view path);
 absl::StatusOr<FinalReport> FromProto(const v1::FinalReport& report, absl::string_view path);
+absl::StatusOr<CommunicationPath> FromProto(const v1::CommunicationPath& proto,
+                                            absl::string_view path);
+absl::StatusOr<CollectiveWait> FromProto(const v1::CollectiveWait& wait, absl::string_view path);
 absl::StatusOr<WorkerPhase> FromProto(v1::WorkerPhase phase, absl::string_view path);
 absl::StatusOr<JobState> FromProto(v1::JobState state, absl::string_view path);
 absl::StatusOr<ViewChangeCause> FromProto(v1::ViewChangeCause cause, absl::string_view path);

@@ -81,6 +81,8 @@ v1::WorkerStatus StatusToProto(const WorkerStatus& status) {
   if (status.committed) *proto.mutable_committed() = ReportToProto(*status.committed);
   if (status.progress) *proto.mutable_progress() = ToProto(*status.progress);
   if (status.final_report) *proto.mutable_final_report() = ToProto(*status.final_report);
+  if (status.path) *proto.mutable_path() = ToProto(*status.path);
+  if (status.wait) *proto.mutable_wait() = ToProto(*status.wait);
   return proto;
 }
 
@@ -131,6 +133,12 @@ absl::StatusOr<WorkerStatus> StatusFromProto(const v1::WorkerStatus& status) {
   if (status.has_final_report()) {
     MUSTER_ASSIGN_OR_RETURN(result.final_report,
                             FromProto(status.final_report(), "status.final_report"));
+  }
+  if (status.has_path()) {
+    MUSTER_ASSIGN_OR_RETURN(result.path, FromProto(status.path(), "status.path"));
+  }
+  if (status.has_wait()) {
+    MUSTER_ASSIGN_OR_RETURN(result.wait, FromProto(status.wait(), "status.wait"));
   }
   return result;
 }

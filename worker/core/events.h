@@ -127,6 +127,16 @@ struct CheckpointCommitted {
 struct ProgressMeasured {
   Progress progress;
 };
+// How the view's mesh communicates, as far as it is known.
+struct PathMeasured {
+  Epoch epoch = 0;
+  CommunicationPath path;
+};
+// The collective that stands still now; none: what stood still has gone on.
+struct WaitMeasured {
+  Epoch epoch = 0;
+  std::optional<CollectiveWait> wait;
+};
 // The job cannot go on here, and could not elsewhere: bad data, a loss that stays NaN.
 struct JobFailed {
   std::string reason;
@@ -136,11 +146,11 @@ struct TimerFired {
   TimerId id = TimerId::kHeartbeat;
 };
 
-using Event =
-    std::variant<DirectiveReceived, SessionAttached, SessionDetached, Quiesced, MeshConnected,
-                 MeshFailed, StateReady, StepPrepared, RecordFormed, StepApplied, LearnProgress,
-                 LearnFailed, FinalWorkDone, MembersSealed, StateKept, CheckpointDurable,
-                 CheckpointCommitted, ProgressMeasured, JobFailed, DrainRequested, TimerFired>;
+using Event = std::variant<DirectiveReceived, SessionAttached, SessionDetached, Quiesced,
+                           MeshConnected, MeshFailed, StateReady, StepPrepared, RecordFormed,
+                           StepApplied, LearnProgress, LearnFailed, FinalWorkDone, MembersSealed,
+                           StateKept, CheckpointDurable, CheckpointCommitted, ProgressMeasured,
+                           PathMeasured, WaitMeasured, JobFailed, DrainRequested, TimerFired>;
 
 // ---- actions ---------------------------------------------------------------------------------
 

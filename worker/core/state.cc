@@ -105,4 +105,12 @@ void WorkerCore::On(const worker::ProgressMeasured& event) {
   }
 }
 
+void WorkerCore::On(const worker::PathMeasured& event) {
+  if (Active* active = InEpoch(event.epoch)) active->path = event.path;
+}
+
+void WorkerCore::On(const worker::WaitMeasured& event) {
+  if (Active* active = InEpoch(event.epoch)) active->wait = event.wait;
+}
+
 }  // namespace muster

@@ -98,6 +98,8 @@ WorkerStatus WorkerCore::Status() const {
   status.progress = progress_;
   if (const Active* active = std::get_if<Active>(&role_)) {
     status.final_report = active->final_report;
+    status.path = active->path;
+    status.wait = active->wait;
   }
   return status;
 }
@@ -113,7 +115,10 @@ WorkerCore::Headline WorkerCore::MakeHeadline() const {
   if (const Learning* learning = std::get_if<Learning>(&role_)) {
     headline.caught_up = learning->caught_up;
   }
-  if (const Active* active = std::get_if<Active>(&role_)) headline.stepped = active->stepped;
+  if (const Active* active = std::get_if<Active>(&role_)) {
+    headline.stepped = active->stepped;
+    headline.late = active->wait.has_value() && active->wait->late;
+  }
   headline.drain_requested = drain_requested_;
   if (durable_.has_value() && IsVisible(durable_->tag)) headline.durable = durable_->tag;
   if (committed_.has_value()) headline.committed = committed_->tag;

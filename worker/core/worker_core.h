@@ -93,6 +93,8 @@ class WorkerCore {
     bool stepped = false;   // a step was applied in this view
     std::optional<Suspicion> broken;
     std::optional<FinalReport> final_report;
+    std::optional<CommunicationPath> path;
+    std::optional<CollectiveWait> wait;
   };
   // Stopped by itself, holding its state.
   struct Orphaned {
@@ -118,6 +120,7 @@ class WorkerCore {
     bool caught_up = false;
     bool stepped = false;
     bool drain_requested = false;
+    bool late = false;  // a collective here waits for a straggler
     std::optional<StateTag> durable;
     std::optional<StateTag> committed;
     bool operator==(const Headline&) const = default;
@@ -181,6 +184,8 @@ class WorkerCore {
   void On(const worker::CheckpointDurable& event);
   void On(const worker::CheckpointCommitted& event);
   void On(const worker::ProgressMeasured& event);
+  void On(const worker::PathMeasured& event);
+  void On(const worker::WaitMeasured& event);
   void LearnWhatIsProposed();
   void RaiseStable(const StateTag& tag);
   bool Holds(const StateTag& tag) const;

@@ -172,6 +172,41 @@ INSTANTIATE_TEST_SUITE_P(
         BadRequest{"CheckpointWithoutPath",
                    [](auto& r) { Status(r)->mutable_durable()->mutable_tag(); },
                    "status.durable.path: is missing"},
+        BadRequest{"PathWithoutTransport", [](auto& r) { Status(r)->mutable_path(); },
+                   "status.path.transport: is missing"},
+        BadRequest{"TooManyAlgorithms",
+                   [](auto& r) {
+                     Status(r)->mutable_path()->set_transport("tcp");
+                     for (int i = 0; i <= kMaxAlgorithms; ++i)
+                       r.mutable_status()->mutable_path()->add_algorithms();
+                   },
+                   "status.path.algorithms.size: must be 0 to 64, got 65"},
+        BadRequest{"AlgorithmForNoSize",
+                   [](auto& r) {
+                     Status(r)->mutable_path()->set_transport("tcp");
+                     v1::AlgorithmInUse* use = r.mutable_status()->mutable_path()->add_algorithms();
+                     use->set_collective("all-reduce");
+                     use->set_algorithm("ring");
+                     use->set_least_bytes(2);
+                     use->set_most_bytes(1);
+                   },
+                   "status.path.algorithms[0].least_bytes: must be 0 to 1, got 2"},
+        BadRequest{"WaitForNobody",
+                   [](auto& r) { Status(r)->mutable_wait()->set_operation("barrier"); },
+                   "status.wait.waits_for.size: must be 1 to 1024, got 0"},
+        BadRequest{"WaitForNoRank",
+                   [](auto& r) {
+                     Status(r)->mutable_wait()->set_operation("barrier");
+                     r.mutable_status()->mutable_wait()->add_waits_for(-1);
+                   },
+                   "status.wait.waits_for[0]: must be 0 to 1023, got -1"},
+        BadRequest{"NegativeWait",
+                   [](auto& r) {
+                     Status(r)->mutable_wait()->set_operation("barrier");
+                     r.mutable_status()->mutable_wait()->add_waits_for(1);
+                     r.mutable_status()->mutable_wait()->set_waited_ms(-1);
+                   },
+                   "status.wait.waited_ms: must be 0 to"},
         BadRequest{"LongReason",
                    [](auto& r) { r.mutable_suspicion()->set_reason(std::string(4'097, 'x')); },
                    "suspicion.reason: must be at most 4096 bytes, got 4097"}),

@@ -80,6 +80,32 @@ CheckpointReport Report(Random& random) {
   return {.tag = Tag(random), .path = "/" + Text(random, 30), .checksum = Text(random, 64)};
 }
 
+CommunicationPath APath(Random& random) {
+  CommunicationPath path{.transport = "shm", .provider = Text(random, 10), .why = Text(random, 99)};
+  for (int64_t i = Below(random, 4); i > 0; --i) {
+    const int64_t least = Below(random, 1 << 20);
+    path.algorithms.push_back({.collective = "all-reduce",
+                               .algorithm = "ring",
+                               .least_bytes = least,
+                               .most_bytes = least + Below(random, 1 << 20),
+                               .automatic = Coin(random),
+                               .why = Text(random, 40)});
+  }
+  return path;
+}
+
+CollectiveWait AWait(Random& random) {
+  CollectiveWait wait{.operation = "o" + Text(random, 40),
+                      .label = Text(random, 10),
+                      .step = Below(random, kMaxJobSteps),
+                      .waited_ms = Below(random, 100'000),
+                      .late = Coin(random)};
+  for (int64_t i = Below(random, 5); i >= 0; --i) {
+    wait.waits_for.push_back(static_cast<Rank>(Below(random, kMaxMembers)));
+  }
+  return wait;
+}
+
 WorkerStatus Status(Random& random) {
   WorkerStatus status;
   status.sequence = random();
@@ -103,6 +129,8 @@ WorkerStatus Status(Random& random) {
   if (Coin(random)) {
     status.final_report = FinalReport{AProgress(random), Text(random, 50), Text(random, 64)};
   }
+  if (Coin(random)) status.path = APath(random);
+  if (Coin(random)) status.wait = AWait(random);
   return status;
 }
 

@@ -194,6 +194,36 @@ TEST_F(WorkerCoreTest, ABrokenMeshIsReportedUntilItIsHeard) {
               Not(Contains("suspect #2 in 1")));
 }
 
+TEST_F(WorkerCoreTest, ShowsItsPathAndWhatItWaitsForInTheViewInForce) {
+  Start();
+  const CommunicationPath path{.transport = "tcp", .why = "asked for"};
+  const CollectiveWait wait{.operation = "barrier #3", .waits_for = {1}, .waited_ms = 150};
+  EXPECT_EQ(Feed(worker::PathMeasured{1, path}), std::vector<std::string>{});
+  EXPECT_EQ(Feed(worker::WaitMeasured{1, wait}), std::vector<std::string>{});
+  EXPECT_EQ(core_.Status().path, path);
+  EXPECT_EQ(core_.Status().wait, wait);
+  Feed(worker::WaitMeasured{2, std::nullopt});  // of another view
+  EXPECT_EQ(core_.Status().wait, wait);
+
+  // That it is late is said at once, once; the rest with the heartbeats.
+  CollectiveWait late = wait;
+  late.late = true;
+  late.waited_ms = 1'000;
+  EXPECT_EQ(Feed(worker::WaitMeasured{1, late}).size(), 1u);
+  late.waited_ms = 1'100;
+  EXPECT_TRUE(Feed(worker::WaitMeasured{1, late}).empty());
+  EXPECT_EQ(core_.Status().wait, late);
+  EXPECT_EQ(Feed(worker::WaitMeasured{1, std::nullopt}).size(), 1u);
+  EXPECT_EQ(core_.Status().wait, std::nullopt);
+
+  Feed(worker::WaitMeasured{1, late});
+  Tell(MakePropose(2));
+  EXPECT_EQ(core_.Status().path, std::nullopt);
+  EXPECT_EQ(core_.Status().wait, std::nullopt);
+  Feed(worker::WaitMeasured{1, late});  // came late
+  EXPECT_EQ(core_.Status().wait, std::nullopt);
+}
+
 TEST_F(WorkerCoreTest, EvictionIsFinal) {
   Start();
   EXPECT_THAT(Tell(Evicted{"silent", false}), ElementsAre("rejoin: silent"));
