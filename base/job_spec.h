@@ -134,12 +134,24 @@ struct CheckpointsSpec {
 };
 
 struct CommunicationSpec {
-  enum class Algorithm : uint8_t { kAutomatic, kRing, kDirect };
+  enum class Algorithm : uint8_t {
+    kAutomatic,
+    kRing,
+    kDirect,
+    kRecursiveDoubling,
+    kHalvingDoubling,
+    kDoubleTree,
+    kHierarchical,
+    kStar,
+    kWindow,
+  };
   Algorithm algorithm = Algorithm::kAutomatic;
   int64_t bucket_bytes = 1 << 20;
   int64_t timeout_ms = 30'000;
-  enum class Transport : uint8_t { kAutomatic, kTcp, kSharedMemory };
+  enum class Transport : uint8_t { kAutomatic, kTcp, kSharedMemory, kLibfabric };
   Transport transport = Transport::kAutomatic;
+  int64_t straggler_ms = 0;  // 0: by the steps' duration
+  std::string provider;      // of kLibfabric; empty: any
   bool operator==(const CommunicationSpec&) const = default;
 };
 

@@ -25,6 +25,7 @@ constexpr int64_t kDayMs = 86'400'000;
 constexpr int64_t kHourMs = 3'600'000;
 constexpr int64_t kLeastBucketBytes = 256;  // Layout::kAlignment elements of f32
 constexpr int64_t kMaxBucketBytes = 1 << 30;
+constexpr int64_t kLeastStragglerMs = 100;  // waits are looked at this often
 constexpr int32_t kMaxKeptCheckpoints = 1'000;
 
 template <typename Repeated>
@@ -216,21 +217,39 @@ absl::StatusOr<CheckpointsSpec> ConvertCheckpoints(const v1::Checkpoints& checkp
   return spec;
 }
 
+absl::StatusOr<CommunicationSpec::Algorithm> ConvertAlgorithm(
+    v1::Communication::Algorithm algorithm) {
+  using enum CommunicationSpec::Algorithm;
+  switch (algorithm) {
+    case v1::Communication::ALGORITHM_UNSPECIFIED:
+      return kAutomatic;
+    case v1::Communication::RING:
+      return kRing;
+    case v1::Communication::DIRECT:
+      return kDirect;
+    case v1::Communication::RECURSIVE_DOUBLING:
+      return kRecursiveDoubling;
+    case v1::Communication::HALVING_DOUBLING:
+      return kHalvingDoubling;
+    case v1::Communication::DOUBLE_TREE:
+      return kDoubleTree;
+    case v1::Communication::HIERARCHICAL:
+      return kHierarchical;
+    case v1::Communication::STAR:
+      return kStar;
+    case v1::Communication::WINDOW:
+      return kWindow;
+    default:
+      return FieldError("communication.algorithm",
+                        "RING, DIRECT, RECURSIVE_DOUBLING, HALVING_DOUBLING, DOUBLE_TREE, "
+                        "HIERARCHICAL, STAR, WINDOW or absent",
+                        absl::StrCat("number ", static_cast<int>(algorithm)));
+  }
+}
+
 absl::StatusOr<CommunicationSpec> ConvertCommunication(const v1::Communication& communication) {
   CommunicationSpec spec;
-  switch (communication.algorithm()) {
-    case v1::Communication::ALGORITHM_UNSPECIFIED:
-      break;
-    case v1::Communication::RING:
-      spec.algorithm = CommunicationSpec::Algorithm::kRing;
-      break;
-    case v1::Communication::DIRECT:
-      spec.algorithm = CommunicationSpec::Algorithm::kDirect;
-      break;
-    default:
-      return FieldError("communication.algorithm", "RING, DIRECT or absent",
-                        absl::StrCat("number ", static_cast<int>(communication.algorithm())));
-  }
+  MUSTER_ASSIGN_OR_RETURN(spec.algorithm, ConvertAlgorithm(communication.algorithm()));
   switch (communication.transport()) {
     case v1::Communication::TRANSPORT_UNSPECIFIED:
       break;
@@ -240,8 +259,11 @@ absl::StatusOr<CommunicationSpec> ConvertCommunication(const v1::Communication& 
     case v1::Communication::SHARED_MEMORY:
       spec.transport = CommunicationSpec::Transport::kSharedMemory;
       break;
+    case v1::Communication::LIBFABRIC:
+      spec.transport = CommunicationSpec::Transport::kLibfabric;
+      break;
     default:
-      return FieldError("communication.transport", "TCP, SHARED_MEMORY or absent",
+      return FieldError("communication.transport", "TCP, SHARED_MEMORY, LIBFABRIC or absent",
                         absl::StrCat("number ", static_cast<int>(communication.transport())));
   }
   if (communication.has_bucket_bytes()) spec.bucket_bytes = communication.bucket_bytes();
@@ -249,6 +271,24 @@ absl::StatusOr<CommunicationSpec> ConvertCommunication(const v1::Communication& 
                                     kLeastBucketBytes, kMaxBucketBytes));
   if (communication.has_timeout_ms()) spec.timeout_ms = communication.timeout_ms();
   MUSTER_RETURN_IF_ERROR(CheckRange("communication.timeout_ms", spec.timeout_ms, 100, kHourMs));
+  MUSTER_RETURN_IF_ERROR(
+      CheckText("communication.provider", communication.provider(), kMaxNameBytes));
+  spec.provider = communication.provider();
+  if (!spec.provider.empty() && spec.transport != CommunicationSpec::Transport::kLibfabric) {
+    return absl::InvalidArgumentError(
+        "communication.provider: needs communication.transport LIBFABRIC");
+  }
+  if (spec.algorithm == CommunicationSpec::Algorithm::kWindow &&
+      (spec.transport == CommunicationSpec::Transport::kTcp ||
+       spec.transport == CommunicationSpec::Transport::kLibfabric)) {
+    return absl::InvalidArgumentError(
+        "communication.algorithm: WINDOW needs communication.transport SHARED_MEMORY");
+  }
+  spec.straggler_ms = communication.straggler_ms();
+  if (spec.straggler_ms != 0) {
+    MUSTER_RETURN_IF_ERROR(
+        CheckRange("communication.straggler_ms", spec.straggler_ms, kLeastStragglerMs, kHourMs));
+  }
   return spec;
 }
 

@@ -13,8 +13,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 absl::Status AppendLine(WritableFile& file, const Json& record) {
-  // No string in a record comes from outside, so dump() has nothing to reject.
-  return file.Append(record.dump() + "\n");
+  return file.Append(record.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n");
 }
 
 double Seconds(absl::Time time) { return static_cast<double>(absl::ToUnixMicros(time)) / 1e6; }
@@ -61,6 +60,27 @@ absl::Status JsonLinesWriter::Write(absl::Time now, const EvaluationMetrics& met
                              {"step", metrics.step},
                              {"test_loss", metrics.test_loss},
                              {"test_accuracy", metrics.test_accuracy}});
+}
+
+absl::Status JsonLinesWriter::Write(absl::Time now, const CommunicationPath& path, Epoch epoch,
+                                    Step step) {
+  Json algorithms = Json::array();
+  for (const AlgorithmInUse& use : path.algorithms) {
+    algorithms.push_back({{"collective", use.collective},
+                          {"algorithm", use.algorithm},
+                          {"least_bytes", use.least_bytes},
+                          {"most_bytes", use.most_bytes},
+                          {"automatic", use.automatic},
+                          {"why", use.why}});
+  }
+  return AppendLine(*file_, {{"kind", "communication"},
+                             {"time", Seconds(now)},
+                             {"step", step},
+                             {"epoch", epoch},
+                             {"transport", path.transport},
+                             {"provider", path.provider},
+                             {"why", path.why},
+                             {"algorithms", std::move(algorithms)}});
 }
 
 }  // namespace muster

@@ -6,19 +6,21 @@
 #include "absl/synchronization/mutex.h"
 #include "base/status_macros.h"
 #include "proto/rpc/server.h"
+#include "worker/rpc/inspection_service.h"
 #include "worker/rpc/transfer_service.h"
 
 namespace muster {
 
 class WorkerServer::Impl {
  public:
-  Impl(const WorkerServerOptions& options, StateSource& source)
-      : service_(source, options.max_learners, options.chunk_elements) {}
+  Impl(const WorkerServerOptions& options, StateSource& states, OperationSource& operations)
+      : transfer_(states, options.max_learners, options.chunk_elements), inspection_(operations) {}
 
   absl::Status Listen(const WorkerServerOptions& options) {
     ServerOptions server;
     server.listen_address = options.listen_address;
-    server.services = {{&service_, v1::StateTransfer::service_full_name()}};
+    server.services = {{&transfer_, v1::StateTransfer::service_full_name()},
+                       {&inspection_, v1::Inspection::service_full_name()}};
     // Learners block one thread each; the rest polls and answers health checks.
     server.max_threads = options.max_learners + 8;
     MUSTER_ASSIGN_OR_RETURN(running_, StartServer(server));
@@ -29,21 +31,23 @@ class WorkerServer::Impl {
     absl::MutexLock lock(&shutdown_mutex_);
     if (stopped_) return;
     stopped_ = true;
-    service_.Stop();
+    transfer_.Stop();
     ShutdownServer(*running_.server, grace);
   }
 
   const RunningServer& running() const { return running_; }
 
  private:
-  TransferService service_;
+  TransferService transfer_;
+  InspectionService inspection_;
   RunningServer running_;
   absl::Mutex shutdown_mutex_;
   bool stopped_ ABSL_GUARDED_BY(shutdown_mutex_) = false;
 };
 
 absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(WorkerServerOptions options,
-                                                                  StateSource& source) {
+                                                                  StateSource& states,
+                                                                  OperationSource& operations) {
   if (options.max_learners < 1 || options.chunk_elements < 1 ||
       options.chunk_elements > WorkerServerOptions::kMaxChunkElements) {
     return absl::InvalidArgumentError(absl::StrFormat(
@@ -51,7 +55,7 @@ absl::StatusOr<std::unique_ptr<WorkerServer>> WorkerServer::Start(WorkerServerOp
         "%d",
         WorkerServerOptions::kMaxChunkElements, options.max_learners, options.chunk_elements));
   }
-  auto impl = std::make_unique<Impl>(options, source);
+  auto impl = std::make_unique<Impl>(options, states, operations);
   MUSTER_RETURN_IF_ERROR(impl->Listen(options));
   return std::unique_ptr<WorkerServer>(new WorkerServer(std::move(impl)));
 }

@@ -1,5 +1,6 @@
-// The worker's own gRPC server: state transfer for learners, the standard health service
-// ("muster.v1.StateTransfer" and "" for the whole), and reflection. Thread-safe.
+// The worker's own gRPC server: state transfer for learners, inspection for people, the standard
+// health service ("muster.v1.StateTransfer", "muster.v1.Inspection" and "" for the whole), and
+// reflection. Thread-safe.
 #ifndef MUSTER_WORKER_RPC_WORKER_SERVER_H_
 #define MUSTER_WORKER_RPC_WORKER_SERVER_H_
 
@@ -8,6 +9,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "worker/rpc/operation_source.h"
 #include "worker/rpc/state_source.h"
 
 namespace muster {
@@ -24,10 +26,12 @@ struct WorkerServerOptions {
 
 class WorkerServer {
  public:
-  // `source` must outlive the server. INVALID_ARGUMENT for an address of another form, UNAVAILABLE
-  // if it cannot be bound (for instance because the port is in use); both name the address.
+  // Both sources must outlive the server. INVALID_ARGUMENT for an address of another form,
+  // UNAVAILABLE if it cannot be bound (for instance because the port is in use); both name the
+  // address.
   static absl::StatusOr<std::unique_ptr<WorkerServer>> Start(WorkerServerOptions options,
-                                                             StateSource& source);
+                                                             StateSource& states,
+                                                             OperationSource& operations);
   // Shuts down at once.
   ~WorkerServer();
 

@@ -3,22 +3,35 @@
 #define MUSTER_WORKER_RUNTIME_CONNECT_MESH_H_
 
 #include <memory>
+#include <string>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/job_spec.h"
-#include "collectives/transport/shm/host_mesh.h"
+#include "collectives/schedule/schedule.h"
 #include "collectives/transport/shm/shared_arena.h"
 #include "collectives/transport/tcp_listener.h"
 #include "collectives/transport/tcp_transport.h"
+#include "collectives/transport/transport.h"
 
 namespace muster {
 
-// Errors as TcpTransport::Connect. UNIMPLEMENTED: the job asks for a transport that these workers
-// can't have, with the reason; trying again is of no use. `arena` may be null.
-absl::StatusOr<HostMesh> ConnectMesh(CommunicationSpec::Transport transport, TcpListener& listener,
-                                     MeshSpec spec, std::shared_ptr<SharedArena> arena,
-                                     absl::Time deadline);
+struct ConnectedMesh {
+  std::unique_ptr<Transport> transport;
+  std::string provider;  // of libfabric
+  std::string why;       // it is this transport
+};
+
+// The algorithm that the gradient's all-reduce asks for.
+Algorithm AlgorithmOf(const CommunicationSpec& spec);
+
+// Errors as TcpTransport::Connect. UNIMPLEMENTED: the job names a transport or an algorithm that
+// these workers can't have; the field and the reason; trying again is of no use. Without an
+// `arena`, `no_arena` says why there is none.
+absl::StatusOr<ConnectedMesh> ConnectMesh(const CommunicationSpec& communication,
+                                          TcpListener& listener, MeshSpec spec,
+                                          std::shared_ptr<SharedArena> arena,
+                                          const std::string& no_arena, absl::Time deadline);
 
 }  // namespace muster
 

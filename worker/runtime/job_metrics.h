@@ -10,28 +10,16 @@
 #include <optional>
 #include <string>
 
+#include "base/control/communication.h"
 #include "base/file.h"
 #include "base/ids.h"
 #include "base/log.h"
-#include "base/metrics_endpoint.h"
 #include "worker/metrics/json_lines_writer.h"
 #include "worker/metrics/step_metrics.h"
 #include "worker/metrics/tensorboard_writer.h"
+#include "worker/runtime/worker_gauges.h"
 
 namespace muster {
-
-// A worker's gauges, one set for the life of the process.
-class WorkerGauges {
- public:
-  explicit WorkerGauges(MetricsEndpoint& endpoint);
-  ~WorkerGauges();
-  void Set(const StepMetrics& metrics, Rank rank);
-  void Set(const EvaluationMetrics& metrics);
-
- private:
-  struct Impl;
-  const std::unique_ptr<Impl> impl_;
-};
 
 struct JobMetricsOptions {
   std::string directory;  // empty: no files; they go to directory/<job>/
@@ -47,6 +35,8 @@ class JobMetrics {
 
   void Record(const StepMetrics& metrics, Rank rank);
   void Record(const EvaluationMetrics& metrics, Rank rank);
+  // How the mesh of `epoch` communicates, as it is known after `step`.
+  void Record(const CommunicationPath& path, Epoch epoch, Step step, Rank rank);
   // A step that was applied without being measured here (rolled forward): written before the next
   // one.
   void Remember(const StepMetrics& metrics);

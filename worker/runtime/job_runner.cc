@@ -10,9 +10,7 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "worker/checkpoint/checkpoint_reader.h"
-#include "worker/metrics/operation_log.h"
 #include "worker/runtime/available_memory.h"
-#include "worker/runtime/connect_mesh.h"
 
 namespace muster {
 JobRunner::JobRunner(const JobRunnerOptions& options, CorePort& core, TcpListener& listener,
@@ -202,75 +200,6 @@ void JobRunner::Run() {
   }
 }
 
-void JobRunner::StopMesh(Epoch below, const absl::Status& why) {
-  // A view may still come of epoch `below` itself, which nobody else need have heard of.
-  if (below > 0) highest_epoch_ = std::max(highest_epoch_, below - 1);
-  Epoch current = stopped_below();
-  while (current < below && !stopped_below_.compare_exchange_weak(current, below)) {
-  }
-  if (below > 0) listener_.CancelThrough(below - 1);
-  std::shared_ptr<Communicator> communicator;
-  {
-    MutexLock lock(&mutex_);
-    if (communicator_epoch_ < below) communicator = communicator_;
-  }
-  if (communicator == nullptr) return;
-  if (why.ok()) {
-    communicator->Close();
-  } else {
-    // Ends the step of those who have not heard of it yet. Nobody is to blame for it.
-    communicator->Abort(why);
-  }
-}
-
-void JobRunner::CloseMesh() {
-  std::shared_ptr<Communicator> communicator;
-  {
-    MutexLock lock(&mutex_);
-    communicator = std::move(communicator_);
-    communicator_ = nullptr;
-    closed_epoch_ = communicator_epoch_;
-  }
-  view_.reset();
-  if (communicator == nullptr) return;
-  communicator->Close();
-  closed_mesh_ = communicator;
-  if (!communicator->MustRenewBuffers() || replica_ == nullptr) return;
-  logger_.Warning("gradients_renewed", "a frozen worker could still write to the gradient buffer");
-  const absl::Status renewed = replica_->RenewGradients();
-  if (!renewed.ok()) Fail(renewed);
-}
-
-void JobRunner::WriteOperations() {
-  const std::shared_ptr<Communicator> mesh = std::exchange(closed_mesh_, nullptr);
-  if (mesh == nullptr || options_.run_directory.empty() || context_ == nullptr) return;
-  const std::optional<MeshFailure> failure = mesh->failure();
-  // A change of view or the job's end is no fault to look into.
-  if (!failure.has_value() || absl::IsCancelled(failure->status)) return;
-  const std::string directory = JoinPath(options_.run_directory, context_->id());
-  const std::string path = JoinPath(directory, absl::StrCat("operations-epoch-", closed_epoch_,
-                                                            "-rank-", mesh->rank(), ".jsonl"));
-  const absl::Status written = [&]() -> absl::Status {
-    MUSTER_RETURN_IF_ERROR(files_.CreateDirectories(directory));
-    MUSTER_ASSIGN_OR_RETURN(const std::unique_ptr<WritableFile> file, files_.Create(path));
-    MUSTER_RETURN_IF_ERROR(
-        file->Append(OperationsAsJsonLines(mesh->RecentOperations(), absl::Now())));
-    return file->Close();
-  }();
-  if (!written.ok()) {
-    logger_.Warning("operations_not_written", written.message());
-    return;
-  }
-  logger_.Info("operations_written", "the operations before the mesh failed are recorded",
-               {{"path", path}, {"reason", failure->status.message()}});
-}
-
-void JobRunner::ReportMeshFailure(Epoch epoch, const absl::Status& status,
-                                  std::optional<Rank> culprit) {
-  if (epoch < stopped_below()) return;
-  core_.Dispatch(worker::MeshFailed{epoch, culprit, std::string(status.message())});
-}
-
 void JobRunner::Fail(const absl::Status& status) {
   logger_.Error("job_failed", "the job can't go on", {{"error", status.ToString()}});
   core_.Dispatch(worker::JobFailed{std::string(status.message())});
@@ -357,6 +286,8 @@ bool JobRunner::Prepare(const JobId& job, const std::shared_ptr<const JobSpec>& 
                                                             .instance = self.ToString(),
                                                             .gauges = options_.gauges},
                                           files_, logger_);
+  waits_ = std::make_unique<WaitReporter>(absl::Milliseconds(spec.communication.straggler_ms),
+                                          options_.gauges, logger_);
   progress_ = Progress{};
   if (!checkpoints.empty()) {
     {
@@ -407,55 +338,6 @@ absl::Status JobRunner::MakeFresh(const worker::StartFresh& order) {
       });
 }
 
-void JobRunner::DoConnect(const View& view) {
-  MeshSpec spec;
-  spec.epoch = view.epoch;
-  Incarnation self;
-  {
-    MutexLock lock(&mutex_);
-    self = self_;
-    spec.token = absl::StrCat(fleet_id_, "/", view.job);
-  }
-  spec.rank = view.RankOf(self);
-  MUSTER_CHECK_GE(spec.rank, 0) << "ordered to connect a view this worker is no member of";
-  for (const Member& member : view.members) {
-    spec.members.push_back({member.incarnation, member.data_address});
-  }
-  absl::StatusOr<HostMesh> mesh =
-      muster::ConnectMesh(context_->spec().communication.transport, listener_, std::move(spec),
-                          options_.arena, absl::Now() + options_.mesh_timeout);
-  if (absl::IsUnimplemented(mesh.status())) {
-    return Fail(Annotate(mesh.status(), "communication.transport"));
-  }
-  if (!mesh.ok()) return ReportMeshFailure(view.epoch, mesh.status(), std::nullopt);
-  logger_.Info("mesh_connected", "the workers of the view are connected",
-               {{"epoch", view.epoch}, {"transport", mesh->transport->name()}, {"why", mesh->why}});
-  CommunicatorOptions options;
-  options.default_timeout = absl::Milliseconds(context_->spec().communication.timeout_ms);
-  options.on_failure = [this, epoch = view.epoch](const MeshFailure& failure) {
-    ReportMeshFailure(epoch, failure.status, failure.culprit);
-  };
-  absl::StatusOr<std::unique_ptr<Communicator>> communicator =
-      Communicator::Create(std::move(mesh->transport), std::move(options));
-  if (!communicator.ok()) {
-    return ReportMeshFailure(view.epoch, communicator.status(), std::nullopt);
-  }
-  {
-    MutexLock lock(&mutex_);
-    communicator_ = *std::move(communicator);
-    communicator_epoch_ = view.epoch;
-  }
-  view_ = view;
-  // StopMesh may have come before the communicator was there to be aborted; its order to close the
-  // mesh is queued behind this one.
-  if (view.epoch < stopped_below()) return;
-  {
-    MutexLock lock(&mutex_);
-    source_.Offer(view.job, fleet_id_, self_, replica_.get());
-  }
-  core_.Dispatch(worker::MeshConnected{view.epoch});
-}
-
 void JobRunner::DropState() {
   learning_.reset();
   source_.Withdraw();
@@ -468,6 +350,7 @@ void JobRunner::DropState() {
     checkpointer_ = nullptr;
   }
   checkpointer.reset();
+  waits_.reset();
   metrics_.reset();
   trainer_.reset();
   meter_.reset();

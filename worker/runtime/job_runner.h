@@ -30,10 +30,12 @@
 #include "worker/runtime/job_context.h"
 #include "worker/runtime/job_metrics.h"
 #include "worker/runtime/learning.h"
+#include "worker/runtime/mesh_operations.h"
 #include "worker/runtime/replica.h"
 #include "worker/runtime/state_feed.h"
 #include "worker/runtime/step_meter.h"
 #include "worker/runtime/trainer.h"
+#include "worker/runtime/wait_reporter.h"
 
 namespace muster {
 
@@ -53,9 +55,12 @@ class CorePort {
 struct JobRunnerOptions {
   // Memory that workers of this host share; null: none.
   std::shared_ptr<SharedArena> arena;
+  std::string no_arena = "it has none";  // why there is no arena, where there is none
   std::string host;
   std::string run_directory;       // for metrics files; empty: none
   WorkerGauges* gauges = nullptr;  // may be null
+  // Is shown the mesh in force; may be null.
+  MeshOperations* operations = nullptr;
   // For all links of a view's mesh to be up; then the view has failed.
   absl::Duration mesh_timeout = absl::Seconds(10);
   // For the job's last checkpoint to be complete, the one before it included; then the job fails.
@@ -125,6 +130,8 @@ class JobRunner : private CheckpointObserver, private LearningObserver {
   absl::Status CheckMemory() const;
   void OnOutOfMemory();
   void DoConnect(const View& view);
+  // Tells how the mesh of the view in force communicates, if that has changed.
+  void PublishPath(const Communicator& communicator);
   void DoRunSteps(const View& view, Step first_step);
   void FinalWork(Epoch epoch, const StateTag& tag);
   // The directory; empty if the job wants none or this worker is not the one to write it.
@@ -166,6 +173,8 @@ class JobRunner : private CheckpointObserver, private LearningObserver {
   std::unique_ptr<StepMeter> meter_;
   std::unique_ptr<Trainer> trainer_;
   std::unique_ptr<JobMetrics> metrics_;
+  std::unique_ptr<WaitReporter> waits_;  // outlives every mesh of the job that drives
+  CommunicationPath path_;               // of view_
   std::unique_ptr<Learning> learning_;
   std::optional<View> view_;
   std::shared_ptr<Communicator> closed_mesh_;  // until what it was doing is written

@@ -18,9 +18,13 @@ constexpr absl::Duration kProgressInterval = absl::Milliseconds(100);
 // Stands between the step loop and the core during one view.
 class JobRunner::Control : public TrainingControl {
  public:
-  Control(JobRunner& runner, const View& view, Rank rank,
+  Control(JobRunner& runner, const View& view, const Communicator& communicator,
           std::shared_ptr<Checkpointer> checkpointer)
-      : runner_(runner), view_(view), rank_(rank), checkpointer_(std::move(checkpointer)) {}
+      : runner_(runner),
+        view_(view),
+        communicator_(communicator),
+        rank_(communicator.rank()),
+        checkpointer_(std::move(checkpointer)) {}
 
   bool StopRequested() override { return view_.epoch < runner_.stopped_below(); }
 
@@ -72,6 +76,7 @@ class JobRunner::Control : public TrainingControl {
     }
     published_at_ = now;
     runner_.PublishProgress();
+    runner_.PublishPath(communicator_);
   }
 
   void OnEvaluation(const EvaluationMetrics& metrics) override {
@@ -89,6 +94,7 @@ class JobRunner::Control : public TrainingControl {
  private:
   JobRunner& runner_;
   const View& view_;
+  const Communicator& communicator_;
   const Rank rank_;
   const std::shared_ptr<Checkpointer> checkpointer_;
   absl::Time published_at_ = absl::InfinitePast();
@@ -100,6 +106,7 @@ void JobRunner::PublishProgress() {
   progress_.step_ms_p50 = meter_->PercentileMs(50);
   progress_.step_ms_p99 = meter_->PercentileMs(99);
   progress_.skipped_steps = replica_->counters().skipped_steps;
+  waits_->SetMedianStep(absl::Milliseconds(progress_.step_ms_p50), meter_->count());
   core_.Dispatch(worker::ProgressMeasured{progress_});
 }
 
@@ -115,7 +122,7 @@ void JobRunner::DoRunSteps(const View& view, Step first_step) {
   logger_.SetContext(communicator->rank(), view.epoch, first_step - 1);
   logger_.Info("view_active", "taking steps",
                {{"world_size", communicator->world_size()}, {"first_step", first_step}});
-  Control control(*this, view, communicator->rank(), std::move(checkpointer));
+  Control control(*this, view, *communicator, std::move(checkpointer));
   const TrainingOutcome outcome = trainer_->Run(view, *communicator, first_step, control);
   switch (outcome.kind) {
     case TrainingOutcome::Kind::kPaused:

@@ -20,6 +20,8 @@ class StepMeter {
 
   void Record(absl::Duration step, absl::Duration waited, int64_t samples);
 
+  // Steps that the percentiles are over.
+  int64_t count() const { return static_cast<int64_t>(step_ms_.size()); }
   double PercentileMs(double percentile) const;  // percentile in [0, 100]; 0 before the first step
   double wait_share() const;                     // 0 .. 1
   // Over the last second of steps or so: an exponential average with a time constant of 1 s.

@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "state/clip_norm.h"
+#include "worker/runtime/connect_mesh.h"
 
 namespace muster {
 namespace {
@@ -29,17 +30,7 @@ GradientExchangeOptions Trainer::ExchangeOptions() const {
   const CommunicationSpec& spec = job_.spec().communication;
   GradientExchangeOptions options;
   options.timeout = absl::Milliseconds(spec.timeout_ms);
-  switch (spec.algorithm) {
-    case CommunicationSpec::Algorithm::kAutomatic:
-      options.algorithm = Algorithm::kAuto;
-      break;
-    case CommunicationSpec::Algorithm::kRing:
-      options.algorithm = Algorithm::kRing;
-      break;
-    case CommunicationSpec::Algorithm::kDirect:
-      options.algorithm = Algorithm::kDirect;
-      break;
-  }
+  options.algorithm = AlgorithmOf(spec);
   return options;
 }
 

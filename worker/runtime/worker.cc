@@ -46,9 +46,10 @@ class Daemon::Impl : private SessionObserver {
   }
 
   // Memory to share with the workers of this host; null where the system has none.
-  std::shared_ptr<SharedArena> MakeArena() {
+  std::shared_ptr<SharedArena> MakeArena(std::string* why_not) {
     auto arena = SharedArena::Create();
     if (arena.ok()) return *std::move(arena);
+    *why_not = std::string(arena.status().message());
     logger_.Warning("no_shared_memory", "workers of this host are reached over TCP instead",
                     {{"error", arena.status().message()}});
     return nullptr;
@@ -74,7 +75,7 @@ class Daemon::Impl : private SessionObserver {
     listener_ = *std::move(listener);
     WorkerServerOptions server_options;
     server_options.listen_address = options_.rpc_listen;
-    auto server = WorkerServer::Start(std::move(server_options), source_);
+    auto server = WorkerServer::Start(std::move(server_options), source_, operations_);
     if (!server.ok()) return Annotate(server.status(), "--listen-rpc");
     server_ = *std::move(server);
     return absl::OkStatus();
@@ -94,11 +95,15 @@ class Daemon::Impl : private SessionObserver {
                  .device = options_.device};
     core.software_version = options_.software_version;
     host_ = std::make_unique<CoreHost>(core);
+    std::string no_arena;
+    auto arena = MakeArena(&no_arena);
     runner_ = std::make_unique<JobRunner>(
-        JobRunnerOptions{.arena = MakeArena(),
+        JobRunnerOptions{.arena = std::move(arena),
+                         .no_arena = std::move(no_arena),
                          .host = options_.host,
                          .run_directory = options_.run_directory,
                          .gauges = gauges_.get(),
+                         .operations = &operations_,
                          .mesh_timeout = options_.mesh_timeout,
                          .final_checkpoint_timeout = options_.final_checkpoint_timeout},
         *host_, *listener_, *device_, files_, source_, logger_);
@@ -239,6 +244,7 @@ class Daemon::Impl : private SessionObserver {
   std::unique_ptr<WorkerGauges> gauges_;
   std::unique_ptr<TcpListener> listener_;
   ReplicaStateSource source_;
+  MeshOperations operations_;
   std::unique_ptr<WorkerServer> server_;
   std::unique_ptr<CoreHost> host_;
   std::unique_ptr<JobRunner> runner_;

@@ -308,13 +308,27 @@ INSTANTIATE_TEST_SUITE_P(
                   j.mutable_communication()->set_algorithm(
                       static_cast<v1::Communication::Algorithm>(77));
                 },
-                "communication.algorithm: must be RING, DIRECT or absent, got number 77"},
+                "communication.algorithm: must be RING, DIRECT, RECURSIVE_DOUBLING, "
+                "HALVING_DOUBLING, DOUBLE_TREE, HIERARCHICAL, STAR, WINDOW or absent, got number 77"},
         BadCase{"UnknownTransport",
                 [](auto& j) {
                   j.mutable_communication()->set_transport(
                       static_cast<v1::Communication::Transport>(9));
                 },
-                "communication.transport: must be TCP, SHARED_MEMORY or absent, got number 9"},
+                "communication.transport: must be TCP, SHARED_MEMORY, LIBFABRIC or absent, got "
+                "number 9"},
+        BadCase{"ProviderOfOtherTransport",
+                [](auto& j) { j.mutable_communication()->set_provider("efa"); },
+                "communication.provider: needs communication.transport LIBFABRIC"},
+        BadCase{"WindowWithoutSharedMemory",
+                [](auto& j) {
+                  j.mutable_communication()->set_algorithm(v1::Communication::WINDOW);
+                  j.mutable_communication()->set_transport(v1::Communication::TCP);
+                },
+                "communication.algorithm: WINDOW needs communication.transport SHARED_MEMORY"},
+        BadCase{"HastyStraggler",
+                [](auto& j) { j.mutable_communication()->set_straggler_ms(99); },
+                "communication.straggler_ms: must be 100 to"},
         BadCase{"NoTimeout", [](auto& j) { j.mutable_communication()->set_timeout_ms(0); },
                 "communication.timeout_ms: must be 100 to"}),
     [](const auto& info) { return std::string(info.param.label); });

@@ -58,6 +58,17 @@ TEST_F(JsonLinesWriterTest, WritesOneWholeObjectPerLineAtOnce) {
   ASSERT_EQ(Lines().size(), 2u);
   EXPECT_EQ(Lines()[1], R"({"kind":"evaluation","time":1700000000.25,"step":7,"test_loss":0.25,)"
                         R"("test_accuracy":0.875})");
+  const CommunicationPath path{
+      .transport = "tcp",
+      .why = "asked for",
+      .algorithms = {{"all-reduce", "ring", 8, 16, true, "least on each link"}}};
+  ASSERT_TRUE(writer->Write(kNow, path, 3, 7).ok());
+  ASSERT_EQ(Lines().size(), 3u);
+  EXPECT_EQ(Lines()[2],
+            R"({"kind":"communication","time":1700000000.25,"step":7,"epoch":3,)"
+            R"("transport":"tcp","provider":"","why":"asked for","algorithms":[)"
+            R"({"collective":"all-reduce","algorithm":"ring","least_bytes":8,"most_bytes":16,)"
+            R"("automatic":true,"why":"least on each link"}]})");
 }
 
 TEST_F(JsonLinesWriterTest, NumbersThatAreNotFiniteAreNull) {

@@ -181,8 +181,17 @@ class Collector final : public StateSink {
   std::optional<absl::Status> ended;
 };
 
+// Learners do not ask for operations.
+class NoOperations final : public OperationSource {
+ public:
+  absl::StatusOr<MeshRecord> RecentOperations(Incarnation, const JobId&) override {
+    return absl::FailedPreconditionError("there is no mesh");
+  }
+};
+NoOperations no_operations;
+
 std::unique_ptr<WorkerServer> Serve(StateSource& source, WorkerServerOptions options = {}) {
-  auto server = WorkerServer::Start(options, source);
+  auto server = WorkerServer::Start(options, source, no_operations);
   EXPECT_TRUE(server.ok()) << server.status();
   return *std::move(server);
 }
@@ -333,7 +342,7 @@ TEST(WorkerServer, APortInUseIsAnError) {
   const auto server = Serve(source);
   WorkerServerOptions options;
   options.listen_address = server->address();
-  const absl::Status status = WorkerServer::Start(options, source).status();
+  const absl::Status status = WorkerServer::Start(options, source, no_operations).status();
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(status.message()), HasSubstr(server->address()));
 }
