@@ -174,6 +174,21 @@ std::vector<MemberInfo> CoordinatorCore::Members() const {
   return members;
 }
 
+std::vector<RankReport> CoordinatorCore::RankReports() const {
+  std::vector<RankReport> reports;
+  const View* view = CurrentView();
+  if (view == nullptr) return reports;
+  for (const Member& member : view->members) {
+    RankReport& report = reports.emplace_back();
+    report.worker = member.name;
+    const Worker* worker = Find(member.incarnation);
+    if (worker == nullptr) continue;
+    report.heard_at = worker->last_seen;
+    if (worker->status.active_epoch == view->epoch) report.wait = worker->status.wait;
+  }
+  return reports;
+}
+
 size_t CoordinatorCore::TableEntries() const {
   size_t entries = workers_.size() + shown_.size() + persistent_.jobs.size() +
                    persistent_.evicted.size() + run_.change.workers.size() +

@@ -28,6 +28,7 @@
 #include "server/core/events.h"
 #include "server/core/options.h"
 #include "server/core/persistent.h"
+#include "server/core/straggler.h"
 
 namespace muster {
 
@@ -74,6 +75,9 @@ class CoordinatorCore {
   std::vector<JobInfo> Jobs() const;
   std::optional<JobInfo> FindJob(const JobId& id) const;
   std::optional<JobId> FindRequest(absl::string_view request_id) const;
+  // What each rank of the view in force last said of its waits, in rank order; empty if there is no
+  // view.
+  std::vector<RankReport> RankReports() const;
   // Of the running job; none when there is no job or its state lives in checkpoints only.
   const View* CurrentView() const;
   // The proposal that awaits answers, 0 if none.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <set>
 #include <utility>
 #include <variant>
 
@@ -123,6 +124,8 @@ void CoordinatorHost::RunTimers() {
       next_progress = now + options_.progress_interval;
       for (const JobId& id : std::exchange(progressed_, {})) NotifyWatchers(id);
     }
+    WatchStragglers(now);
+    NotifyChanged();
     if (metrics_ != nullptr && now >= next_metrics) {
       next_metrics = now + options_.metrics_interval;
       metrics_->Refresh(core_);
@@ -215,7 +218,9 @@ void CoordinatorHost::Take(const coordinator::JobChanged& change) {
                {{"job", change.job}, {"state", Name(change.state)}, {"reason", change.reason}});
   changed_.insert(change.job);
   JobEntry* entry = jobs_.Find(change.job);
-  if (entry != nullptr && change.state >= JobState::kSucceeded) entry->ended_at = absl::Now();
+  if (change.state < JobState::kSucceeded) return;
+  if (entry != nullptr) entry->ended_at = absl::Now();
+  if (metrics_ != nullptr) metrics_->SetPaths(change.job, {});
 }
 
 void CoordinatorHost::Take(const coordinator::ViewChangeReport& report) {
@@ -253,6 +258,71 @@ void CoordinatorHost::Take(const coordinator::ViewChangeReport& report) {
   }
 }
 
+void CoordinatorHost::NotePath(Incarnation worker, const WorkerStatus& status) {
+  const View* view = core_.CurrentView();
+  if (!status.path.has_value() || view == nullptr || status.active_epoch != view->epoch) return;
+  const Rank rank = view->RankOf(worker);
+  JobEntry* entry = jobs_.Find(view->job);
+  if (rank < 0 || entry == nullptr) return;
+  if (!JobTable::TakePath(*entry, view->epoch, rank, *status.path)) return;
+  changed_.insert(view->job);
+  if (metrics_ != nullptr) metrics_->SetPaths(view->job, entry->paths);
+  if (rank != 0) return;
+  logger_.Info("communication_path",
+               absl::StrFormat("epoch %d: %s", view->epoch, muster::Describe(*status.path)),
+               {{"job", view->job},
+                {"transport", status.path->transport},
+                {"provider", status.path->provider}});
+}
+
+void CoordinatorHost::WatchStragglers(absl::Time now) {
+  const absl::Duration since_last = now - std::exchange(last_look_, now);
+  if (!std::exchange(late_waits_, false) && stragglers_.current().empty()) return;
+  const View* view = core_.CurrentView();
+  if (view != nullptr) straggling_job_ = view->job;
+  StragglerOptions options;
+  options.silent_after = std::max(3 * core_.options().heartbeat, absl::Milliseconds(300));
+  const std::vector<StragglerWatch::Event> events =
+      stragglers_.Update(FindStragglers(core_.RankReports(), options, now), now);
+  std::set<WorkerName> begun;
+  for (const StragglerWatch::Event& event : events) {
+    changed_.insert(straggling_job_);
+    const Straggler& straggler = event.straggler;
+    if (!event.over) begun.insert(straggler.worker);
+    if (!event.has_line) continue;
+    if (event.over) {
+      logger_.Info(
+          "straggler_over",
+          absl::StrFormat("%s (rank %d) no longer holds up others, after %.1f s", straggler.worker,
+                          straggler.rank, absl::ToDoubleSeconds(event.lasted)),
+          {{"worker", straggler.worker},
+           {"straggler_rank", straggler.rank},
+           {"seconds", absl::ToDoubleSeconds(event.lasted)}});
+      continue;
+    }
+    logger_.Warning("straggler",
+                    absl::StrCat(muster::Describe(straggler),
+                                 event.without_line == 0
+                                     ? ""
+                                     : absl::StrCat("; it did ", event.without_line,
+                                                    " times more since the last such line")),
+                    {{"worker", straggler.worker},
+                     {"straggler_rank", straggler.rank},
+                     {"operation", straggler.operation},
+                     {"bucket", straggler.label},
+                     {"waiting_step", straggler.step},
+                     {"held_up_ms", absl::ToDoubleMilliseconds(straggler.held_up)},
+                     {"waiting", absl::StrJoin(straggler.waiting, ", ")}});
+  }
+  if (metrics_ == nullptr) return;
+  for (const Straggler& straggler : stragglers_.current()) {
+    const bool begins = begun.contains(straggler.worker);
+    metrics_->CountStraggler(straggling_job_, straggler.worker,
+                             absl::ToDoubleSeconds(begins ? straggler.held_up : since_last));
+  }
+  metrics_->SetStragglers(straggling_job_, stragglers_.current());
+}
+
 // ---- sessions ----------------------------------------------------------------------------------
 
 bool CoordinatorHost::IsNewest(Incarnation worker, const SessionLink* link) const {
@@ -285,6 +355,8 @@ void CoordinatorHost::OnStatus(Incarnation worker, const SessionLink* link, Work
       progressed_.insert(status.job);
     }
   }
+  late_waits_ = late_waits_ || (status.wait.has_value() && status.wait->late);
+  NotePath(worker, status);
   Handle(coordinator::StatusReceived{worker, std::move(status)});
 }
 

@@ -105,6 +105,8 @@ class CoordinatorHost {
   absl::StatusOr<v1::CancelJobResponse> CancelJob(const v1::CancelJobRequest& request)
       ABSL_LOCKS_EXCLUDED(mutex_);
   v1::ListMembersResponse ListMembers() ABSL_LOCKS_EXCLUDED(mutex_);
+  // The member with this rank in the job's view in force. FAILED_PRECONDITION, NOT_FOUND.
+  absl::StatusOr<Member> FindRank(const JobId& id, Rank rank) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Calls the watcher with the present state before it returns OK.
   absl::Status AddWatcher(const JobId& id, std::shared_ptr<JobWatcher> watcher)
@@ -134,6 +136,9 @@ class CoordinatorHost {
   void Send(const coordinator::SendDirective& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Take(const coordinator::JobChanged& change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Take(const coordinator::ViewChangeReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NotePath(Incarnation worker, const WorkerStatus& status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void WatchStragglers(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NotifyWatchers(const JobId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NotifyChanged() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<v1::Job> Describe(const JobId& id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
@@ -161,6 +166,10 @@ class CoordinatorHost {
   std::set<JobId> changed_ ABSL_GUARDED_BY(mutex_);           // to be told of at once
   std::set<JobId> progressed_ ABSL_GUARDED_BY(mutex_);        // to be told of in a while
   std::map<JobId, Step> shown_step_ ABSL_GUARDED_BY(mutex_);  // newest progress seen
+  StragglerWatch stragglers_ ABSL_GUARDED_BY(mutex_);         // of the view in force
+  JobId straggling_job_ ABSL_GUARDED_BY(mutex_);              // theirs
+  bool late_waits_ ABSL_GUARDED_BY(mutex_) = false;  // a status spoke of one since the last look
+  absl::Time last_look_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();  // at stragglers
   bool wake_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;
   std::thread timer_thread_;

@@ -8,9 +8,11 @@
 #include <algorithm>
 #include <array>
 #include <optional>
+#include <set>
 #include <string>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 
 namespace muster {
@@ -70,7 +72,19 @@ struct CoordinatorMetrics::Impl {
         job_samples(BuildGauge()
                         .Name("muster_job_samples_per_second")
                         .Help("Samples trained per second by the whole fleet.")
-                        .Register(registry)) {}
+                        .Register(registry)),
+        job_paths(BuildGauge()
+                      .Name("muster_job_communication_path_info")
+                      .Help("Ranks of the job's view that communicate so.")
+                      .Register(registry)),
+        job_straggler(BuildGauge()
+                          .Name("muster_job_straggler_seconds")
+                          .Help("How long the worker has held up others now.")
+                          .Register(registry)),
+        job_straggler_total(BuildCounter()
+                                .Name("muster_job_straggler_seconds_total")
+                                .Help("How long the worker has held up others in all.")
+                                .Register(registry)) {}
 
   struct JobGauges {
     JobId id;
@@ -88,6 +102,13 @@ struct CoordinatorMetrics::Impl {
     job.reset();
   }
 
+  // Removes what a family shows of one job.
+  template <typename Metric>
+  static void Clear(Family<Metric>& family, std::set<Metric*>& shown) {
+    for (Metric* metric : shown) family.Remove(metric);
+    shown.clear();
+  }
+
   Family<Gauge>& members;
   Gauge& epoch;
   Gauge& term;
@@ -99,7 +120,15 @@ struct CoordinatorMetrics::Impl {
   Family<Gauge>& job_step;
   Family<Gauge>& job_loss;
   Family<Gauge>& job_samples;
+  Family<Gauge>& job_paths;
+  Family<Gauge>& job_straggler;
+  Family<Counter>& job_straggler_total;
   absl::Mutex mutex;
+  JobId paths_job ABSL_GUARDED_BY(mutex);
+  std::set<Gauge*> shown_paths ABSL_GUARDED_BY(mutex);
+  std::set<Gauge*> shown_stragglers ABSL_GUARDED_BY(mutex);
+  JobId counted_job ABSL_GUARDED_BY(mutex);
+  std::set<Counter*> counted_stragglers ABSL_GUARDED_BY(mutex);
   std::optional<JobGauges> job ABSL_GUARDED_BY(mutex);
 };
 
@@ -156,6 +185,43 @@ void CoordinatorMetrics::ObserveViewChange(ViewChangeCause cause, double seconds
 
 void CoordinatorMetrics::CountDirective(bool again) {
   impl_->directives.Add({{"kind", again ? "again" : "first"}}).Increment();
+}
+
+void CoordinatorMetrics::SetPaths(
+    const JobId& job, const std::map<Rank, std::shared_ptr<const CommunicationPath>>& paths) {
+  absl::MutexLock lock(&impl_->mutex);
+  if (paths.empty() && job != impl_->paths_job) return;  // another one is over
+  impl_->paths_job = job;
+  Impl::Clear(impl_->job_paths, impl_->shown_paths);
+  for (const auto& [rank, path] : paths) {
+    Gauge& gauge = impl_->job_paths.Add(
+        {{"job", job}, {"transport", path->transport}, {"provider", path->provider}});
+    gauge.Increment();
+    impl_->shown_paths.insert(&gauge);
+  }
+}
+
+void CoordinatorMetrics::SetStragglers(const JobId& job, const std::vector<Straggler>& stragglers) {
+  absl::MutexLock lock(&impl_->mutex);
+  Impl::Clear(impl_->job_straggler, impl_->shown_stragglers);
+  for (const Straggler& straggler : stragglers) {
+    Gauge& gauge = impl_->job_straggler.Add(
+        {{"job", job}, {"rank", absl::StrCat(straggler.rank)}, {"worker", straggler.worker}});
+    gauge.Set(absl::ToDoubleSeconds(straggler.held_up));
+    impl_->shown_stragglers.insert(&gauge);
+  }
+}
+
+void CoordinatorMetrics::CountStraggler(const JobId& job, const WorkerName& worker,
+                                        double seconds) {
+  absl::MutexLock lock(&impl_->mutex);
+  if (job != impl_->counted_job) {
+    Impl::Clear(impl_->job_straggler_total, impl_->counted_stragglers);
+    impl_->counted_job = job;
+  }
+  Counter& counter = impl_->job_straggler_total.Add({{"job", job}, {"worker", worker}});
+  counter.Increment(seconds);
+  impl_->counted_stragglers.insert(&counter);
 }
 
 void CoordinatorMetrics::CountSessionClosed(absl::string_view reason) {

@@ -10,10 +10,17 @@
 //   muster_coordinator_sessions_closed_total{reason}          counter
 //   muster_job_step{job}, muster_job_loss{job}, muster_job_samples_per_second{job}
 //                                                             gauges, of the running job only
+//   muster_job_communication_path_info{job, transport, provider}
+//                                                             gauge, ranks of its view on that path
+//   muster_job_straggler_seconds{job, rank, worker}           gauge: holds up others now, for so
+//   long muster_job_straggler_seconds_total{job, worker}           counter, the same in all
+//                                                             of the newest job that had any
 #ifndef MUSTER_SERVER_RPC_COORDINATOR_METRICS_H_
 #define MUSTER_SERVER_RPC_COORDINATOR_METRICS_H_
 
+#include <map>
 #include <memory>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "base/control/messages.h"
@@ -37,6 +44,12 @@ class CoordinatorMetrics {
   void ObserveViewChange(ViewChangeCause cause, double seconds);
   void CountDirective(bool again);
   void CountSessionClosed(absl::string_view reason);
+  // Of the view in force; none: the job is over.
+  void SetPaths(const JobId& job,
+                const std::map<Rank, std::shared_ptr<const CommunicationPath>>& paths);
+  // All that there are now.
+  void SetStragglers(const JobId& job, const std::vector<Straggler>& stragglers);
+  void CountStraggler(const JobId& job, const WorkerName& worker, double seconds);
 
  private:
   struct Impl;

@@ -35,7 +35,13 @@ absl::StatusOr<v1::Job> CoordinatorHost::Describe(const JobId& id) const {
   const JobEntry* entry = jobs_.Find(id);
   const std::optional<JobInfo> info = core_.FindJob(id);
   if (entry == nullptr || !info) return NoSuchJob(id);
-  return ToPublicJob(*info, *entry);
+  v1::Job job = ToPublicJob(*info, *entry);
+  if (id == straggling_job_) {
+    for (const Straggler& straggler : stragglers_.current()) {
+      *job.add_stragglers() = ToPublicStraggler(straggler);
+    }
+  }
+  return job;
 }
 
 bool CoordinatorHost::HasEnded(const JobId& id) const {
@@ -173,6 +179,24 @@ v1::ListMembersResponse CoordinatorHost::ListMembers() {
   response.set_fleet_id(core_.fleet_id());
   response.set_term(core_.term());
   return response;
+}
+
+absl::StatusOr<Member> CoordinatorHost::FindRank(const JobId& id, Rank rank) {
+  absl::MutexLock lock(&mutex_);
+  const std::optional<JobInfo> info = core_.FindJob(id);
+  if (!info) return NoSuchJob(id);
+  const View* view = core_.CurrentView();
+  if (info->state >= JobState::kSucceeded || view == nullptr || view->job != id) {
+    return absl::FailedPreconditionError(absl::StrFormat(
+        "job %s is %s: no workers run it now; where a mesh has failed its operations are in the "
+        "workers' run directories",
+        id, Name(info->state)));
+  }
+  if (rank < 0 || static_cast<size_t>(rank) >= view->members.size()) {
+    return absl::NotFoundError(absl::StrFormat("view %d of job %s has no rank %d; it has 0 to %d",
+                                               view->epoch, id, rank, view->members.size() - 1));
+  }
+  return view->members[static_cast<size_t>(rank)];
 }
 
 // ---- watching ----------------------------------------------------------------------------------

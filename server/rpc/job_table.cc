@@ -32,6 +32,23 @@ v1::ViewChange ToPublicViewChange(const coordinator::ViewChangeReport& report) {
   return proto;
 }
 
+// Ranks that communicate alike stand together.
+void AddPaths(const JobEntry& entry, v1::Job* job) {
+  std::vector<const CommunicationPath*> shown;  // as in job->paths()
+  for (const auto& [rank, path] : entry.paths) {
+    const auto found = std::find(shown.begin(), shown.end(), path.get());
+    if (found != shown.end()) {
+      job->mutable_paths(static_cast<int>(found - shown.begin()))->add_ranks(rank);
+      continue;
+    }
+    shown.push_back(path.get());
+    v1::PathInUse& added = *job->add_paths();
+    added.add_ranks(rank);
+    *added.mutable_path() = ToProto(*path);
+    added.set_text(Describe(*path));
+  }
+}
+
 }  // namespace
 
 JobEntry& JobTable::Add(const JobId& id, v1::JobDescription submitted, v1::JobDescription resolved,
@@ -85,6 +102,45 @@ bool JobTable::TakeReport(JobEntry& entry, const coordinator::ViewChangeReport& 
   return true;
 }
 
+bool JobTable::TakePath(JobEntry& entry, Epoch epoch, Rank rank, const CommunicationPath& path) {
+  if (epoch < entry.paths_epoch) return false;
+  if (epoch > entry.paths_epoch) entry.paths.clear();
+  entry.paths_epoch = epoch;
+  std::shared_ptr<const CommunicationPath>& mine = entry.paths[rank];
+  if (mine != nullptr && *mine == path) return false;
+  mine = nullptr;
+  for (const auto& [other, theirs] : entry.paths) {
+    if (theirs != nullptr && *theirs == path) mine = theirs;
+  }
+  if (mine == nullptr) mine = std::make_shared<const CommunicationPath>(path);
+  return true;
+}
+
+v1::Straggler ToPublicStraggler(const Straggler& straggler) {
+  v1::Straggler proto;
+  proto.set_rank(straggler.rank);
+  proto.set_worker(straggler.worker);
+  switch (straggler.cause) {
+    case Straggler::Cause::kBusy:
+      proto.set_cause(v1::Straggler::BUSY);
+      break;
+    case Straggler::Cause::kSilent:
+      proto.set_cause(v1::Straggler::SILENT);
+      break;
+    case Straggler::Cause::kLink:
+      proto.set_cause(v1::Straggler::LINK);
+      break;
+  }
+  proto.set_operation(straggler.operation);
+  proto.set_label(straggler.label);
+  proto.set_step(straggler.step);
+  proto.set_waiter(straggler.waiter);
+  proto.set_held_up_seconds(absl::ToDoubleSeconds(straggler.held_up));
+  for (const Rank rank : straggler.waiting) proto.add_waiting(rank);
+  proto.set_text(Describe(straggler));
+  return proto;
+}
+
 v1::Job ToPublicJob(const JobInfo& info, const JobEntry& entry) {
   v1::Job job;
   job.set_id(info.plan.id);
@@ -104,6 +160,7 @@ v1::Job ToPublicJob(const JobInfo& info, const JobEntry& entry) {
   if (info.newest_checkpoint) {
     job.set_newest_checkpoint(TextForPeople(info.newest_checkpoint->path, kMaxTextBytes));
   }
+  AddPaths(entry, &job);
   SetTimestamp(entry.submitted_at, job.mutable_submitted_at());
   if (entry.ended_at != absl::InfinitePast()) SetTimestamp(entry.ended_at, job.mutable_ended_at());
   return job;

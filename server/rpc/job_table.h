@@ -27,6 +27,10 @@ struct JobEntry {
   absl::Time ended_at = absl::InfinitePast();              // InfinitePast: not yet
   std::deque<coordinator::ViewChangeReport> view_changes;  // the newest, oldest first
   int64_t view_change_count = 0;
+  // How the ranks of the view `paths_epoch` communicate, as far as they have said. Equal ones are
+  // one.
+  std::map<Rank, std::shared_ptr<const CommunicationPath>> paths;
+  Epoch paths_epoch = 0;
 };
 
 class JobTable {
@@ -45,6 +49,9 @@ class JobTable {
   // Takes in a report, which replaces a former one of the same epoch. True if the epoch is new.
   static bool TakeReport(JobEntry& entry, const coordinator::ViewChangeReport& report);
 
+  // Takes in how a rank communicates. True if that is news.
+  static bool TakePath(JobEntry& entry, Epoch epoch, Rank rank, const CommunicationPath& path);
+
   // Jobs newest first: submission number and id.
   const std::map<uint64_t, JobId, std::greater<uint64_t>>& by_number() const { return by_number_; }
 
@@ -56,6 +63,7 @@ class JobTable {
 
 // The public form of a job.
 v1::Job ToPublicJob(const JobInfo& info, const JobEntry& entry);
+v1::Straggler ToPublicStraggler(const Straggler& straggler);
 v1::FleetMember ToPublicMember(const MemberInfo& info);
 
 }  // namespace muster

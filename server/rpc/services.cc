@@ -3,11 +3,16 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "base/status_macros.h"
 #include "proto/rpc/status.h"
+#include "server/rpc/operations_fetch.h"
 #include "server/rpc/watch_reactor.h"
 
 namespace muster {
 namespace {
+
+// For a worker to say what it is doing. One is asked at a time.
+constexpr absl::Duration kInspectionTimeout = absl::Seconds(3);
 
 // Ends a call whose answer is one job.
 template <typename Response>
@@ -37,7 +42,9 @@ grpc::ServerBidiReactor<v1::SessionRequest, v1::SessionResponse>* FleetService::
 }
 
 CoordinatorService::CoordinatorService(std::shared_ptr<CoordinatorHost> host)
-    : host_(std::move(host)), submissions_(kMaxQueuedSubmissions) {}
+    : host_(std::move(host)),
+      submissions_(kMaxQueuedSubmissions),
+      inspections_(kMaxQueuedInspections) {}
 
 grpc::ServerUnaryReactor* CoordinatorService::SubmitJob(grpc::CallbackServerContext* context,
                                                         const v1::SubmitJobRequest* request,
@@ -93,6 +100,31 @@ grpc::ServerUnaryReactor* CoordinatorService::ListMembers(grpc::CallbackServerCo
   *response = host_->ListMembers();
   reactor->Finish(grpc::Status::OK);
   return reactor;
+}
+
+grpc::ServerUnaryReactor* CoordinatorService::GetOperations(grpc::CallbackServerContext* context,
+                                                            const v1::GetOperationsRequest* request,
+                                                            v1::GetOperationsResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  const bool taken = inspections_.Add([this, context, request, response, reactor] {
+    reactor->Finish(ToGrpcStatus(Inspect(*context, *request, response)));
+  });
+  if (!taken) {
+    reactor->Finish(ToGrpcStatus(
+        absl::ResourceExhaustedError("too many wait for workers to answer; try again later")));
+  }
+  return reactor;
+}
+
+absl::Status CoordinatorService::Inspect(const grpc::CallbackServerContext& context,
+                                         const v1::GetOperationsRequest& request,
+                                         v1::GetOperationsResponse* response) {
+  MUSTER_ASSIGN_OR_RETURN(const Member member, host_->FindRank(request.job_id(), request.rank()));
+  MUSTER_ASSIGN_OR_RETURN(*response->mutable_operations(),
+                          FetchOperations(member, request.job_id(), context, kInspectionTimeout));
+  response->set_rank(request.rank());
+  response->set_worker(member.name);
+  return absl::OkStatus();
 }
 
 }  // namespace muster

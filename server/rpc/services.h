@@ -31,6 +31,7 @@ class FleetService final : public v1::Fleet::CallbackService {
 class CoordinatorService final : public v1::Coordinator::CallbackService {
  public:
   static constexpr size_t kMaxQueuedSubmissions = 64;
+  static constexpr size_t kMaxQueuedInspections = 64;
 
   explicit CoordinatorService(std::shared_ptr<CoordinatorHost> host);
 
@@ -51,10 +52,18 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   grpc::ServerUnaryReactor* ListMembers(grpc::CallbackServerContext* context,
                                         const v1::ListMembersRequest* request,
                                         v1::ListMembersResponse* response) override;
+  grpc::ServerUnaryReactor* GetOperations(grpc::CallbackServerContext* context,
+                                          const v1::GetOperationsRequest* request,
+                                          v1::GetOperationsResponse* response) override;
 
  private:
+  absl::Status Inspect(const grpc::CallbackServerContext& context,
+                       const v1::GetOperationsRequest& request,
+                       v1::GetOperationsResponse* response);
+
   const std::shared_ptr<CoordinatorHost> host_;
   SubmitQueue submissions_;
+  SubmitQueue inspections_;  // wait for workers
 };
 
 }  // namespace muster

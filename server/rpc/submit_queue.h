@@ -1,5 +1,5 @@
-// One thread for work that reads files, so that it never holds up gRPC's threads, on which
-// heartbeats arrive. Thread-safe.
+// One thread for work that reads files or waits for workers, so that it never holds up gRPC's
+// threads, on which heartbeats arrive. Thread-safe.
 #ifndef MUSTER_SERVER_RPC_SUBMIT_QUEUE_H_
 #define MUSTER_SERVER_RPC_SUBMIT_QUEUE_H_
 

@@ -54,6 +54,33 @@ TEST(JobTable, PublicJobShowsDurationOnceTheFirstStepIsKnown) {
   EXPECT_DOUBLE_EQ(job.view_changes(0).duration_ms(), 120);
 }
 
+TEST(JobTable, RanksThatCommunicateAlikeStandTogether) {
+  JobEntry entry;
+  const CommunicationPath tcp{.transport = "tcp", .why = "asked for"};
+  CommunicationPath other = tcp;
+  other.why = "auto: rank 2 shares no memory";
+  EXPECT_TRUE(JobTable::TakePath(entry, 3, 2, other));
+  EXPECT_TRUE(JobTable::TakePath(entry, 3, 0, tcp));
+  EXPECT_FALSE(JobTable::TakePath(entry, 3, 0, tcp));
+  EXPECT_TRUE(JobTable::TakePath(entry, 3, 1, tcp));
+  JobInfo info;
+  info.state = JobState::kRunning;
+  v1::Job job = ToPublicJob(info, entry);
+  ASSERT_EQ(job.paths_size(), 2);
+  EXPECT_EQ(job.paths(0).path().why(), "asked for");
+  ASSERT_EQ(job.paths(0).ranks_size(), 2);
+  EXPECT_EQ(job.paths(0).ranks(1), 1);
+  EXPECT_EQ(job.paths(0).text(), "tcp (asked for)");
+  EXPECT_EQ(job.paths(1).ranks(0), 2);
+
+  // A newer view begins anew, an older one is over.
+  EXPECT_TRUE(JobTable::TakePath(entry, 4, 0, other));
+  EXPECT_FALSE(JobTable::TakePath(entry, 3, 1, tcp));
+  job = ToPublicJob(info, entry);
+  ASSERT_EQ(job.paths_size(), 1);
+  EXPECT_EQ(job.paths(0).path().why(), other.why);
+}
+
 TEST(JobTable, AnEndedJobHasNoViewAndAFailedOneNoReport) {
   JobEntry entry;
   JobInfo info;
