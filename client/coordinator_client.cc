@@ -7,6 +7,7 @@
 #include <set>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
@@ -76,12 +77,14 @@ struct CoordinatorClient::Impl {
   absl::Status Explain(const grpc::Status& status) {
     if (status.ok()) return absl::OkStatus();
     if (IsShutDown()) return ShutDownError();
-    if (status.error_code() == grpc::StatusCode::UNAVAILABLE) {
+    // What the coordinator itself says of a worker is no failure to reach the coordinator.
+    const bool of_worker = absl::StartsWith(status.error_message(), "worker ");
+    if (status.error_code() == grpc::StatusCode::UNAVAILABLE && !of_worker) {
       return absl::UnavailableError(absl::StrCat(
           "coordinator ", options.address, " cannot be reached (", status.error_message(),
           "); is it running there? Start one with: muster-coordinator --listen ", options.address));
     }
-    if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED) {
+    if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED && !of_worker) {
       return absl::DeadlineExceededError(
           absl::StrCat("coordinator ", options.address, " did not answer within ",
                        absl::FormatDuration(options.timeout),
@@ -173,6 +176,14 @@ absl::StatusOr<v1::CancelJobResponse> CoordinatorClient::CancelJob(const std::st
 
 absl::StatusOr<v1::ListMembersResponse> CoordinatorClient::ListMembers() {
   return impl_->Invoke(&v1::Coordinator::StubInterface::ListMembers, v1::ListMembersRequest());
+}
+
+absl::StatusOr<v1::GetOperationsResponse> CoordinatorClient::GetOperations(
+    const std::string& job_id, int rank) {
+  v1::GetOperationsRequest request;
+  request.set_job_id(job_id);
+  request.set_rank(rank);
+  return impl_->Invoke(&v1::Coordinator::StubInterface::GetOperations, request);
 }
 
 absl::StatusOr<v1::Job> CoordinatorClient::WatchJob(

@@ -49,6 +49,10 @@ class CoordinatorClient {
 
   absl::StatusOr<v1::ListMembersResponse> ListMembers();
 
+  // What one rank of the job's view has been doing. Errors are the coordinator's; those about the
+  // worker name it.
+  absl::StatusOr<v1::GetOperationsResponse> GetOperations(const std::string& job_id, int rank);
+
   // Calls `on_update`, on this thread, with the job's state now and after each change, until the
   // job has ended (its last state is also returned) or `on_update` returns false (CANCELLED). A
   // lost connection is taken up again; `on_lost`, if set, hears of it once each time.

@@ -5,6 +5,7 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -28,6 +29,9 @@
 
 namespace muster {
 namespace {
+
+// What a worker keeps of each mesh.
+constexpr size_t kMostOperations = 1024;
 
 // Of this very program; the daemons lie beside it.
 absl::StatusOr<std::string> BinaryDirectory() {
@@ -131,9 +135,18 @@ int Main(int argc, char** argv) {
   CLI::App* status = app.add_subcommand("status", "Show a job, or all jobs");
   status->add_option("job", job_id, "The job's id")->check(NotEmpty);
   CLI::App* members = app.add_subcommand("members", "Show the workers of the fleet");
+  CLI::App* operations =
+      app.add_subcommand("operations", "Show the last collectives of each rank of a running job");
+  operations->add_option("job", job_id, "The job's id")->required()->check(NotEmpty);
+  std::optional<int> rank;
+  operations->add_option("--rank", rank, "Of this rank alone")->check(CLI::Range(0, 1023));
+  size_t last = kMostOperations;
+  operations->add_option("--last", last, "So many of each rank, the newest")
+      ->capture_default_str()
+      ->check(CLI::Range(size_t{1}, kMostOperations));
   CLI::App* cancel = app.add_subcommand("cancel", "End a job");
   cancel->add_option("job", job_id, "The job's id")->required()->check(NotEmpty);
-  for (CLI::App* command : {submit, watch, status, members, cancel}) {
+  for (CLI::App* command : {submit, watch, status, members, operations, cancel}) {
     AddClientOptions(command, &client_options);
   }
   DoctorOptions doctor_options;
@@ -181,6 +194,9 @@ int Main(int argc, char** argv) {
   if (watch->parsed()) return WatchCommand(client_options, job_id, &console);
   if (status->parsed()) return StatusCommand(client_options, job_id, &console);
   if (members->parsed()) return MembersCommand(client_options, &console);
+  if (operations->parsed()) {
+    return OperationsCommand(client_options, job_id, rank, last, &console);
+  }
   return CancelCommand(client_options, job_id, &console);
 }
 

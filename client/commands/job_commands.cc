@@ -1,5 +1,6 @@
 #include "client/commands/job_commands.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <vector>
 
@@ -12,6 +13,7 @@
 #include "client/output/job_display.h"
 #include "client/output/job_text.h"
 #include "client/output/message_json.h"
+#include "client/output/operations_text.h"
 
 namespace muster {
 namespace {
@@ -120,6 +122,34 @@ int MembersCommand(const ClientCommandOptions& options, Console* console) {
   if (!members.ok()) return Fail(members.status());
   Print(console, options.json ? MessageToJson(*members) : MemberTable(*members));
   return Finish(*console);
+}
+
+int OperationsCommand(const ClientCommandOptions& options, const std::string& job_id,
+                      std::optional<int> rank, size_t last, Console* console) {
+  CoordinatorClient client({.address = options.coordinator});
+  int begin = rank.value_or(0);
+  int end = begin + 1;
+  if (!rank.has_value()) {
+    const absl::StatusOr<v1::Job> job = client.GetJob(job_id);
+    if (!job.ok()) return Fail(job.status());
+    // Without a view the coordinator says why there are no operations.
+    end = std::max(1, job->view().members_size());
+  }
+  int code = 0;
+  for (int r = begin; r < end; ++r) {
+    const absl::StatusOr<v1::GetOperationsResponse> response = client.GetOperations(job_id, r);
+    if (!response.ok()) {
+      code = Complain(Annotate(response.status(), absl::StrCat("rank ", r)), 1);
+      continue;  // A dead worker does not hide what the others do.
+    }
+    if (!options.json) {
+      Print(console, OperationTable(*response, last));
+      continue;
+    }
+    for (const std::string& line : OperationLines(*response, last)) console->Line(line);
+  }
+  const int written = Finish(*console);
+  return code == 0 ? written : code;
 }
 
 int CancelCommand(const ClientCommandOptions& options, const std::string& job_id,

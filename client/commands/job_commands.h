@@ -4,6 +4,8 @@
 #ifndef MUSTER_CLIENT_COMMANDS_JOB_COMMANDS_H_
 #define MUSTER_CLIENT_COMMANDS_JOB_COMMANDS_H_
 
+#include <cstddef>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
@@ -24,6 +26,10 @@ int WatchCommand(const ClientCommandOptions& options, const std::string& job_id,
 // An empty `job_id`: all jobs, newest first.
 int StatusCommand(const ClientCommandOptions& options, const std::string& job_id, Console* console);
 int MembersCommand(const ClientCommandOptions& options, Console* console);
+// The newest `last` operations of a rank of the job's view, of all ranks if `rank` is absent. What
+// can't be had of a rank is said on standard error, and the exit code is 1 then.
+int OperationsCommand(const ClientCommandOptions& options, const std::string& job_id,
+                      std::optional<int> rank, size_t last, Console* console);
 int CancelCommand(const ClientCommandOptions& options, const std::string& job_id, Console* console);
 
 // Says "muster: what" on standard error and returns `exit_code`.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
@@ -53,6 +54,10 @@ std::vector<std::string> Facts(const v1::Job& job) {
   const bool running = job.state() == v1::JOB_STATE_RUNNING;
   const double left = SecondsLeft(job);
   if (running && left >= 0) facts.push_back(absl::StrCat("ETA ", ShortDuration(left)));
+  for (const v1::Straggler& straggler : job.stragglers()) {
+    facts.push_back(
+        absl::StrFormat("held up %.1f s by %s", straggler.held_up_seconds(), straggler.worker()));
+  }
   if (running || job.view().members_size() > 0) {
     facts.push_back(Count(job.view().members_size(), "worker"));
   }
@@ -104,14 +109,20 @@ std::string Name(v1::WorkerPhase phase) {
 }
 
 std::string SyncPathText(const v1::Job& job) {
-  switch (job.description().communication().algorithm()) {
-    case v1::Communication::RING:
-      return "all-reduce (ring)";
-    case v1::Communication::DIRECT:
-      return "all-reduce (direct)";
-    default:
-      return "all-reduce";
+  const v1::Communication::Algorithm asked = job.description().communication().algorithm();
+  std::string text = "all-reduce";
+  if (asked != v1::Communication::ALGORITHM_UNSPECIFIED) {
+    std::string name = absl::AsciiStrToLower(v1::Communication::Algorithm_Name(asked));
+    std::replace(name.begin(), name.end(), '_', ' ');
+    absl::StrAppend(&text, " (", name, ")");
   }
+  std::set<std::string> transports;
+  for (const v1::PathInUse& path : job.paths()) {
+    transports.insert(path.path().provider().empty() ? path.path().transport()
+                                                     : path.path().provider());
+  }
+  if (!transports.empty()) absl::StrAppend(&text, " over ", absl::StrJoin(transports, ", "));
+  return text;
 }
 
 std::string NewestCheckpoint(const v1::Job& job) {
@@ -209,6 +220,15 @@ std::string JobDetails(const v1::Job& job) {
     for (const v1::Member& member : job.view().members()) names.push_back(member.name());
     rows.push_back(
         {"view", absl::StrCat("epoch ", job.view().epoch(), ": ", absl::StrJoin(names, ", "))});
+  }
+  for (const v1::PathInUse& path : job.paths()) {
+    rows.push_back({"path", job.paths_size() == 1
+                                ? path.text()
+                                : absl::StrCat("rank ", absl::StrJoin(path.ranks(), ", "), ": ",
+                                               path.text())});
+  }
+  for (const v1::Straggler& straggler : job.stragglers()) {
+    rows.push_back({"straggler", straggler.text()});
   }
   if (!NewestCheckpoint(job).empty()) rows.push_back({"checkpoint", NewestCheckpoint(job)});
   if (job.has_final_report()) {

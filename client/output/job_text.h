@@ -14,7 +14,7 @@ std::string Name(v1::JobState state);
 std::string Name(v1::ViewChangeCause cause);
 std::string Name(v1::WorkerPhase phase);
 
-// How gradients meet: "all-reduce (ring)".
+// How gradients meet: "all-reduce (ring) over tcp"; how far it is known.
 std::string SyncPathText(const v1::Job& job);
 
 // Directory of the job's last checkpoint, or of the newest complete one if it has not succeeded;

@@ -5,45 +5,10 @@ import os
 import pathlib
 import subprocess
 
-from harness import BINARIES, FleetTest, free_port, main, wait_until
+from harness import BINARIES, DaemonsTest, free_port, main, wait_until
 
 
-class CommandsTest(FleetTest):
-
-    def start_fleet(self, workers):
-        """A coordinator and workers by hand; the workers' logs go to files."""
-        self.address = f"127.0.0.1:{free_port()}"
-        self.start("muster-coordinator", "--listen", self.address)
-        self.logs = []
-        for number in range(workers):
-            log = open(self.directory / f"worker-{number}.log", "w+")
-            self.addCleanup(log.close)
-            self.logs.append(log)
-            process = subprocess.Popen(
-                [BINARIES / "muster-worker", "--coordinator", self.address, "--name",
-                 f"w{number}", "--log-format", "json"],
-                stdin=subprocess.DEVNULL, stderr=log)
-            self.addCleanup(process.wait)
-            self.addCleanup(process.kill)
-        self.assertTrue(wait_until(lambda: len(self.members()) == workers))
-
-    def members(self):
-        code, out, _ = self.muster("members", "--json")
-        return json.loads(out)["members"] if code == 0 else []
-
-    def muster(self, *arguments, stdout=subprocess.PIPE):
-        result = subprocess.run(
-            [BINARIES / "muster", *map(str, arguments), "--coordinator", self.address],
-            stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60)
-        return result.returncode, result.stdout, result.stderr
-
-    def submit(self, job):
-        code, out, error = self.muster("submit", "--json", job)
-        self.assertEqual(code, 0, error)
-        return json.loads(out)["id"]
-
-    def status(self, job):
-        return json.loads(self.muster("status", "--json", job)[1])
+class CommandsTest(DaemonsTest):
 
     def test_compute_threads_sleep_unless_told_otherwise(self):
         ready = self.directory / "ready.json"
@@ -127,12 +92,11 @@ class CommandsTest(FleetTest):
             self.assertTrue(wait_until(
                 lambda: all(member["phase"] == "idle" for member in self.members())))
         for log in self.logs:
-            log.seek(0)
-            lines = [json.loads(line) for line in log]
+            lines = self.lines(log)
             self.assertEqual(len([line for line in lines if line["event"] == "job_ended"]), 5)
-            # It may have started before the coordinator listened.
+            # It may have started before the coordinator listened, and the machine may be slow.
             self.assertEqual([line for line in lines if line["level"] in ("warning", "error")
-                              and line["event"] != "detached"], [])
+                              and line["event"] not in ("detached", "collective_late")], [])
 
     def test_what_was_not_evaluated_has_no_accuracy(self):
         self.start_fleet(1)

@@ -246,5 +246,61 @@ class FleetTest(unittest.TestCase):
         return losses
 
 
+class DaemonsTest(FleetTest):
+    """Daemons that a test starts one by one, and the commands that speak to them."""
+
+    def start_fleet(self, workers, *coordinator_arguments):
+        """A coordinator and workers w0, w1, ... by hand; logs go to files."""
+        self.address = f"127.0.0.1:{free_port()}"
+        self.coordinator_log = self.log_file("coordinator")
+        self.start("muster-coordinator", "--listen", self.address, *coordinator_arguments,
+                   stdout=self.coordinator_log)
+        self.logs = []
+        self.workers = {}
+        for number in range(workers):
+            self.start_worker(f"w{number}")
+        self.assertTrue(wait_until(lambda: len(self.members()) == workers))
+
+    def log_file(self, name):
+        log = open(self.directory / f"{name}.log", "w")
+        self.addCleanup(log.close)
+        return log
+
+    def start_worker(self, name, *arguments, **options):
+        log = self.log_file(name)
+        self.logs.append(log)
+        process = subprocess.Popen(
+            [BINARIES / "muster-worker", "--coordinator", self.address, "--name", name,
+             "--log-format", "json", *map(str, arguments)],
+            stdin=subprocess.DEVNULL, stderr=log, **options)
+        self.workers[name] = process
+        self.addCleanup(process.wait)
+        self.addCleanup(process.kill)
+        return process
+
+    def lines(self, log):
+        """What a daemon has logged so far."""
+        text = pathlib.Path(log.name).read_text(errors="replace")
+        return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]
+
+    def members(self):
+        code, out, _ = self.muster("members", "--json")
+        return json.loads(out)["members"] if code == 0 else []
+
+    def muster(self, *arguments, stdout=subprocess.PIPE):
+        result = subprocess.run(
+            [BINARIES / "muster", *map(str, arguments), "--coordinator", self.address],
+            stdin=subprocess.DEVNULL, stdout=stdout, stderr=subprocess.PIPE, text=True, timeout=60)
+        return result.returncode, result.stdout, result.stderr
+
+    def submit(self, job):
+        code, out, error = self.muster("submit", "--json", job)
+        self.assertEqual(code, 0, error)
+        return json.loads(out)["id"]
+
+    def status(self, job):
+        return json.loads(self.muster("status", "--json", job)[1])
+
+
 def main():
     unittest.main(argv=sys.argv[:1] + ["-v"] + sys.argv[1:])

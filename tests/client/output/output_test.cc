@@ -5,6 +5,7 @@
 #include "client/output/job_display.h"
 #include "client/output/job_text.h"
 #include "client/output/message_json.h"
+#include "client/output/operations_text.h"
 #include "client/summary.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -67,6 +68,83 @@ TEST(JobTextTest, BarShowsWhatMattersMostFirst) {
   for (int columns = 30; columns < 130; ++columns) {
     EXPECT_LT(ProgressBar(job, columns).size(), static_cast<size_t>(columns));
   }
+}
+
+TEST(JobTextTest, PathsAndStragglersAreShown) {
+  v1::Job job = RunningJob();
+  v1::PathInUse* path = job.add_paths();
+  for (const int rank : {0, 1, 2}) path->add_ranks(rank);
+  path->mutable_path()->set_transport("tcp");
+  path->set_text("tcp (asked for)");
+  v1::Straggler* straggler = job.add_stragglers();
+  straggler->set_worker("worker-1");
+  straggler->set_held_up_seconds(1.25);
+  straggler->set_text("worker-1 (rank 1) holds up 2 ranks");
+  EXPECT_EQ(SyncPathText(job), "all-reduce (ring) over tcp");
+  EXPECT_THAT(ProgressLine(job), HasSubstr("held up 1.2 s by worker-1"));
+  EXPECT_THAT(JobDetails(job), HasSubstr("path         tcp (asked for)\n"));
+  EXPECT_THAT(JobDetails(job), HasSubstr("straggler    worker-1 (rank 1) holds up 2 ranks\n"));
+
+  // Ranks on another path stand apart.
+  path->mutable_ranks()->RemoveLast();
+  v1::PathInUse* other = job.add_paths();
+  other->add_ranks(2);
+  other->mutable_path()->set_transport("ofi");
+  other->mutable_path()->set_provider("efa");
+  other->set_text("ofi efa");
+  EXPECT_EQ(SyncPathText(job), "all-reduce (ring) over efa, tcp");
+  EXPECT_THAT(JobDetails(job), HasSubstr("path         rank 0, 1: tcp (asked for)\n"));
+  EXPECT_THAT(JobDetails(job), HasSubstr("path         rank 2: ofi efa\n"));
+  job.mutable_description()->mutable_communication()->set_algorithm(
+      v1::Communication::HALVING_DOUBLING);
+  EXPECT_EQ(SyncPathText(job), "all-reduce (halving doubling) over efa, tcp");
+}
+
+v1::GetOperationsResponse Operations(int count) {
+  v1::GetOperationsResponse response;
+  response.set_rank(1);
+  response.set_worker("worker-1");
+  response.mutable_operations()->set_epoch(3);
+  for (int i = 0; i < count; ++i) {
+    v1::Operation& operation = *response.mutable_operations()->add_operations();
+    operation.set_number(static_cast<uint64_t>(i));
+    operation.set_what("barrier #" + std::to_string(i));
+    operation.mutable_issued()->set_seconds(1'700'000'000);
+    operation.set_queued_us(2);
+    operation.set_state(v1::Operation::QUEUED);
+  }
+  return response;
+}
+
+TEST(OperationsTextTest, ATableOfTheNewest) {
+  v1::GetOperationsResponse response = Operations(3);
+  v1::Operation& last = *response.mutable_operations()->mutable_operations(2);
+  last.set_label("bucket\x1b 3");
+  last.set_step(17);
+  last.set_state(v1::Operation::FAILED);
+  last.set_running_us(1'234'000);
+  last.set_error("rank 2 is gone");
+  EXPECT_EQ(OperationTable(response, 2),
+            "rank 1 (worker-1), epoch 3\n"
+            "NUMBER  ISSUED                STEP  LABEL      STATE   QUEUED  RUNNING  WHAT\n"
+            "1       2023-11-14T22:13:20Z  -     -          queued  2 us    -        barrier #1\n"
+            "2       2023-11-14T22:13:20Z  17    bucket  3  failed  2 us    1.2 s    barrier #2: "
+            "rank 2 is gone\n");
+  EXPECT_EQ(OperationTable(Operations(0), 5), "rank 1 (worker-1), epoch 3: no operations yet\n");
+}
+
+TEST(OperationsTextTest, ALineOfJsonForEach) {
+  const std::vector<std::string> lines = OperationLines(Operations(5), 2);
+  ASSERT_THAT(lines, SizeIs(2));
+  const json line = json::parse(lines[0]);
+  EXPECT_EQ(line["rank"], 1);
+  EXPECT_EQ(line["worker"], "worker-1");
+  EXPECT_EQ(line["epoch"], 3);
+  EXPECT_EQ(line["number"], 3);
+  EXPECT_EQ(line["what"], "barrier #3");
+  EXPECT_EQ(line["state"], "queued");
+  EXPECT_EQ(line["issued"], "2023-11-14T22:13:20Z");
+  EXPECT_FALSE(line.contains("running_us"));
 }
 
 TEST(JobTextTest, AJobThatHasEndedHasNoTimeLeft) {
