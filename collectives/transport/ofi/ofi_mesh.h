@@ -12,8 +12,8 @@
 
 #include "absl/base/thread_annotations.h"
 #include "base/mutex.h"
+#include "collectives/transport/control_links.h"
 #include "collectives/transport/mesh_peers.h"
-#include "collectives/transport/ofi/control_links.h"
 #include "collectives/transport/ofi/ofi_packet_buffers.h"
 #include "collectives/transport/ofi/ofi_peer_link.h"
 #include "collectives/transport/ofi/ofi_receiver.h"

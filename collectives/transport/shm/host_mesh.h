@@ -17,7 +17,8 @@ namespace muster {
 
 struct HostMesh {
   std::unique_ptr<Transport> transport;
-  // Why it is this transport: "all 4 ranks share a host", "rank 3 shares no memory: ...".
+  // Why it is this transport: "all 4 ranks share a host", "rank 3 shares no memory: ...". Says also
+  // where other ranks' memory can be reached only by a detour.
   std::string why;
 };
 
@@ -26,10 +27,17 @@ enum class HostMeshKind {
   kSharedMemory,  // or UNIMPLEMENTED, with the reason
 };
 
+struct HostMeshOptions {
+  // Lets this rank read messages straight from other ranks' unregistered memory (process_vm_readv)
+  // where the kernel permits it. Otherwise they are staged in shared memory.
+  bool read_unregistered = true;
+};
+
 // Errors as TcpTransport::Connect. `arena` may be null: then this rank shares no memory. All ranks
 // must ask for the same.
 absl::StatusOr<HostMesh> ConnectHostMesh(HostMeshKind kind, TcpListener& listener, MeshSpec spec,
-                                         std::shared_ptr<SharedArena> arena, absl::Time deadline);
+                                         std::shared_ptr<SharedArena> arena, absl::Time deadline,
+                                         const HostMeshOptions& options = {});
 
 }  // namespace muster
 

@@ -147,8 +147,9 @@ absl::Status SharedArena::Populate(std::byte* at, int64_t size) const {
   return absl::OkStatus();
 }
 
-absl::StatusOr<SharedBuffer> SharedArena::Allocate(int64_t bytes) {
-  MUSTER_CHECK_GE(bytes, 0);
+absl::StatusOr<SharedBuffer> SharedArena::Allocate(int64_t bytes, int64_t there) {
+  MUSTER_CHECK_GE(there, 0);
+  MUSTER_CHECK_LE(there, bytes);
   if (bytes > capacity_) {
     return absl::ResourceExhaustedError(
         absl::StrCat("shared memory: ", bytes, " bytes asked for of an arena of ", capacity_));
@@ -165,7 +166,8 @@ absl::StatusOr<SharedBuffer> SharedArena::Allocate(int64_t bytes) {
   buffer.arena_ = shared_from_this();
   buffer.data_ = base_ + offset;
   buffer.size_ = bytes;
-  MUSTER_RETURN_IF_ERROR(Populate(buffer.data_, size));
+  MUSTER_RETURN_IF_ERROR(
+      Populate(buffer.data_, there == bytes ? size : RoundUp(there, kAlignment)));
   return buffer;
 }
 

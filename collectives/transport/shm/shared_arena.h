@@ -71,7 +71,9 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
 
   // `bytes` of memory that is there (no page fault is left to the first use) with unspecified
   // contents. RESOURCE_EXHAUSTED names what was asked for and what is left.
-  absl::StatusOr<SharedBuffer> Allocate(int64_t bytes);
+  absl::StatusOr<SharedBuffer> Allocate(int64_t bytes) { return Allocate(bytes, bytes); }
+  // The same, but only the first `there` bytes are there; the others come when they are touched.
+  absl::StatusOr<SharedBuffer> Allocate(int64_t bytes, int64_t there);
 
   // Where in the file [data, data + bytes) lies; nothing if it is not in one buffer of this arena.
   std::optional<int64_t> OffsetOf(const void* data, int64_t bytes) const;

@@ -1,80 +1,118 @@
-// One rank's end of a mesh in shared memory: the window for collectives, a TcpMesh for messages
-// between two ranks, for goodbye, abort and death. Behaves as transport.h says.
+// One rank's end of a mesh in shared memory: the window for collectives, rings for messages between
+// two ranks, and control connections (TCP, from the handshake) for goodbye, abort and death.
+// Behaves as transport.h says.
+//
+// Waiting. Who waits spins, then sleeps on its bell (shm_group.h), which peers ring. A thread of
+// the mesh's own sleeps on the control connections and rings it, too: so a death is seen at once,
+// and nobody wakes up only to look.
 #ifndef MUSTER_COLLECTIVES_TRANSPORT_SHM_SHM_MESH_H_
 #define MUSTER_COLLECTIVES_TRANSPORT_SHM_SHM_MESH_H_
 
 #include <atomic>
 #include <memory>
 #include <optional>
+#include <thread>
 #include <vector>
 
+#include "absl/base/thread_annotations.h"
 #include "base/mutex.h"
+#include "collectives/transport/control_links.h"
+#include "collectives/transport/mesh_peers.h"
+#include "collectives/transport/shm/shm_group.h"
+#include "collectives/transport/shm/shm_link.h"
+#include "collectives/transport/shm/shm_receiver.h"
+#include "collectives/transport/shm/shm_sender.h"
 #include "collectives/transport/shm/shm_window.h"
-#include "collectives/transport/tcp_mesh.h"
+#include "collectives/transport/tcp_transport.h"
 #include "collectives/transport/transport.h"
 
 namespace muster {
 
 class ShmMesh : public Transport {
  public:
-  ShmMesh(std::unique_ptr<TcpMesh> messages, std::unique_ptr<ShmWindow> window)
-      : messages_(std::move(messages)), window_(std::move(window)) {}
-  ~ShmMesh() override { Close(absl::OkStatus(), std::nullopt); }
+  // By rank: control connections, and whether the rank can read this one's memory.
+  ShmMesh(MeshSpec spec, std::vector<UniqueFd> control, std::unique_ptr<ShmGroup> group,
+          std::vector<bool> can_read);
+  ~ShmMesh() override;
 
   absl::string_view name() const override { return "shm"; }
-  Rank rank() const override { return messages_->rank(); }
-  int world_size() const override { return messages_->world_size(); }
-  int local_world_size() const override { return world_size(); }
-  Window* window() override { return window_.get(); }
+  Rank rank() const override { return spec_.rank; }
+  int world_size() const override { return group_->size(); }
+  int local_world_size() const override { return group_->size(); }
+  Window* window() override { return &window_; }
 
   void PostSend(Rank peer, uint64_t tag, absl::Span<const std::byte> bytes,
-                uint64_t token) override {
-    messages_->PostSend(peer, tag, bytes, token);
-  }
+                uint64_t token) override;
   void PostReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
-                   uint64_t token) override {
-    messages_->PostReceive(peer, tag, destination, token);
-  }
+                   uint64_t token) override;
   void PostStandingReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
-                           uint64_t token) override {
-    messages_->PostStandingReceive(peer, tag, destination, token);
-  }
-  void Expect(Rank peer, int delta) override { messages_->Expect(peer, delta); }
+                           uint64_t token) override;
+  void Expect(Rank peer, int delta) override;
   void PostConsume(Rank peer, uint64_t tag, int64_t length, int element_bytes,
-                   PieceConsumer* consumer, uint64_t token) override {
-    messages_->PostConsume(peer, tag, length, element_bytes, consumer, token);
-  }
+                   PieceConsumer* consumer, uint64_t token) override;
 
   absl::Status Poll(absl::Time deadline, absl::Duration spin,
                     std::vector<uint64_t>* completed) override;
 
-  void Watch(absl::Time deadline) override {
-    messages_->Watch(deadline);
-    window_->RingSelf();  // The driver may sleep on the window: let it look.
-  }
-  void WakeWatcher() override { messages_->WakeWatcher(); }
-  void Wake() override {
-    woken_ = true;
-    messages_->Wake();
-    window_->RingSelf();
-  }
+  void Watch(absl::Time deadline) override;
+  void WakeWatcher() override;
+  void Wake() override;
 
   void Close(const absl::Status& reason, std::optional<Rank> culprit) override;
-  std::optional<MeshFailure> failure() const override { return messages_->failure(); }
-  bool tainted() const override { return window_->tainted(); }
+  std::optional<MeshFailure> failure() const override { return failure_.get(); }
+  bool tainted() const override { return group_->tainted(); }
 
  private:
-  absl::Status Met(std::vector<uint64_t>* completed) {
-    completed->push_back(window_->token());
-    return absl::OkStatus();
-  }
+  void CheckPeer(Rank peer) const;
+  void Post(Rank peer, const PendingReceive& receive);
+  // One pass over everything that may move without blocking.
+  absl::Status Progress(std::vector<uint64_t>* completed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(drive_mu_);
+  absl::Status Serve(Rank peer, std::vector<uint64_t>* completed)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(drive_mu_);
+  absl::Status Dispatch(Rank peer, const ShmEntry& entry, std::vector<uint64_t>* completed)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(drive_mu_);
+  // There is something for Progress to do. Cheap enough to spin on.
+  bool HasWork() const;
+  // Waits until there is; spins first.
+  void AwaitWork(absl::Time deadline, absl::Duration spin);
+  // Takes in what the control connections say.
+  absl::Status ReadControl() ABSL_EXCLUSIVE_LOCKS_REQUIRED(drive_mu_);
+  // Fails if a peer that has left owes something, or was owed something.
+  absl::Status CheckDeparted() ABSL_EXCLUSIVE_LOCKS_REQUIRED(drive_mu_);
+  // An error about a peer: what its control connection says counts more.
+  absl::Status Blame(Rank peer, const absl::Status& error) ABSL_EXCLUSIVE_LOCKS_REQUIRED(drive_mu_);
+  // Sends what still waits for room in rings, for a while.
+  void FlushLinks() ABSL_EXCLUSIVE_LOCKS_REQUIRED(drive_mu_);
+  void WatchControl();
 
-  const std::unique_ptr<TcpMesh> messages_;
-  const std::unique_ptr<ShmWindow> window_;
-  std::atomic<bool> woken_{false};
-  // Held by the driver in Poll, and by Close to wait the driver out.
+  const MeshSpec spec_;
+  const std::unique_ptr<ShmGroup> group_;
+  ShmWindow window_;
+  std::vector<std::unique_ptr<ShmLink>> links_;  // by rank; null for this one
+  ShmSender sender_;
+  ShmReceiver receiver_;
+  ControlLinks control_;
+  const size_t posted_words_;
+
+  // Held by the driver inside Post* and Poll, and by Close to wait the driver out.
   Mutex drive_mu_;
-  bool closed_ = false;
+  std::vector<uint64_t> completed_ ABSL_GUARDED_BY(drive_mu_);  // while posting
+  std::vector<bool> departed_ ABSL_GUARDED_BY(drive_mu_);       // said goodbye, by rank
+  bool any_departed_ ABSL_GUARDED_BY(drive_mu_) = false;
+  bool some_closed_ ABSL_GUARDED_BY(drive_mu_) = false;
+  bool closed_ ABSL_GUARDED_BY(drive_mu_) = false;
+
+  std::atomic<bool> woken_{false};
+  FirstFailure failure_;
+
+  Mutex watch_mu_;
+  std::atomic<bool> news_{
+      false};  // written under watch_mu_: the control connections have something
+  uint64_t news_count_ ABSL_GUARDED_BY(watch_mu_) = 0;
+  bool watcher_woken_ ABSL_GUARDED_BY(watch_mu_) = false;
+  bool stopping_ ABSL_GUARDED_BY(watch_mu_) = false;
+
+  std::thread control_thread_;  // last: starts when all else is there
 };
 
 }  // namespace muster

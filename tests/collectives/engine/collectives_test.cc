@@ -252,7 +252,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Shape{MeshKind::kTcpIpv6, 2}, Shape{MeshKind::kOfi, 2},
                     Shape{MeshKind::kOfiTwoRails, 4}, Shape{MeshKind::kOfiWithoutImmediates, 3},
                     Shape{MeshKind::kHostile, 4}, Shape{MeshKind::kShm, 1},
-                    Shape{MeshKind::kShm, 2}, Shape{MeshKind::kShm, 4}),
+                    Shape{MeshKind::kShm, 2}, Shape{MeshKind::kShm, 4},
+                    Shape{MeshKind::kShmRegistered, 3}),  // It has no window: all by messages.
     [](const auto& info) { return absl::StrCat(NameOf(info.param.kind), info.param.world_size); });
 
 }  // namespace

@@ -64,7 +64,7 @@ int Live(MeshKind kind, PeerLife life, int in, int out) {
   const std::string other = ReadLine(in);
   if (other.empty()) return 0;  // The test has ended without it.
   std::shared_ptr<SharedArena> arena;
-  if (kind == MeshKind::kShm) arena = SharedArena::Create().value();
+  if (IsShm(kind)) arena = SharedArena::Create().value();
   auto communicator = MakeRank(kind, 1, **listener, other, arena);
   if (!communicator.ok()) {
     std::fprintf(stderr, "peer process: %s\n", communicator.status().ToString().c_str());
@@ -77,7 +77,7 @@ int Live(MeshKind kind, PeerLife life, int in, int out) {
   std::vector<float> own;
   SharedBuffer shared;
   float* data = nullptr;
-  if (arena != nullptr) {
+  if (arena != nullptr && life != PeerLife::kSendsUnregisteredForEver) {
     shared = arena->Allocate(kPeerCount * 4).value();
     data = reinterpret_cast<float*>(shared.data());
   } else {
@@ -86,9 +86,11 @@ int Live(MeshKind kind, PeerLife life, int in, int out) {
   }
   std::fill(data, data + kPeerCount, 1.0f);
   while (true) {
-    const absl::Status status =
-        (*communicator)->AllReduce(data, data, kPeerCount, DType::kF32, ReduceOp::kMax).Wait();
-    if (!status.ok()) return 0;
+    Communicator& all = **communicator;
+    Work work = life == PeerLife::kReducesForEver
+                    ? all.AllReduce(data, data, kPeerCount, DType::kF32, ReduceOp::kMax)
+                    : all.Send(data, kPeerCount, DType::kF32, /*to=*/0);
+    if (!work.Wait().ok()) return 0;
   }
 }
 
@@ -136,7 +138,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> PeerProcess::Connect(
 }
 
 Rank0::Rank0(PeerProcess& peer, MeshKind kind) {
-  if (kind == MeshKind::kShm) {
+  if (IsShm(kind)) {
     arena = SharedArena::Create().value();
     shared = arena->Allocate(kPeerCount * 4).value();
     data = reinterpret_cast<float*>(shared.data());

@@ -22,6 +22,10 @@ inline constexpr int64_t kPeerCount = 4 << 20;
 enum class PeerLife {
   kIdle,            // calls nothing
   kReducesForEver,  // a vector of 1s
+  // Sends rank 0 vectors of 1s, from memory that is registered where there is shared memory, or
+  // not.
+  kSendsForEver,
+  kSendsUnregisteredForEver,
 };
 
 class PeerProcess {
@@ -30,7 +34,7 @@ class PeerProcess {
   // Kills it.
   ~PeerProcess();
 
-  // This process's end, rank 0. Requires: called once. `arena` is for kShm.
+  // This process's end, rank 0. Requires: called once. `arena` is for shared memory.
   absl::StatusOr<std::unique_ptr<Communicator>> Connect(
       std::shared_ptr<SharedArena> arena = nullptr);
 

@@ -17,6 +17,7 @@
 #include "collectives/transport/shm/host_mesh.h"
 #include "collectives/transport/tcp_transport.h"
 #include "tests/collectives/transport/hostile_transport.h"
+#include "tests/collectives/transport/registering_transport.h"
 
 namespace muster {
 
@@ -29,7 +30,9 @@ enum class MeshKind {
   kOfiTwoRails,
   kOfiWithoutImmediates,
   kHostile,
-  kShm,
+  kShm,            // from memory that is not registered
+  kShmRegistered,  // every message is sent from registered memory
+  kShmStaged,      // ranks may not read each other's memory
 };
 
 inline constexpr MeshKind kAllMeshKinds[] = {MeshKind::kInProcess,
@@ -40,7 +43,9 @@ inline constexpr MeshKind kAllMeshKinds[] = {MeshKind::kInProcess,
                                              MeshKind::kOfiTwoRails,
                                              MeshKind::kOfiWithoutImmediates,
                                              MeshKind::kHostile,
-                                             MeshKind::kShm};
+                                             MeshKind::kShm,
+                                             MeshKind::kShmRegistered,
+                                             MeshKind::kShmStaged};
 
 inline std::string NameOf(MeshKind kind) {
   switch (kind) {
@@ -62,6 +67,10 @@ inline std::string NameOf(MeshKind kind) {
       return "Hostile";
     case MeshKind::kShm:
       return "Shm";
+    case MeshKind::kShmRegistered:
+      return "ShmRegistered";
+    case MeshKind::kShmStaged:
+      return "ShmStaged";
   }
   return "";
 }
@@ -76,7 +85,7 @@ inline void RunRanks(int world_size, const std::function<void(Rank)>& body) {
 // A mesh's ends; listeners stay alive with it.
 struct TestMesh {
   std::vector<std::unique_ptr<TcpListener>> listeners;
-  std::vector<std::shared_ptr<SharedArena>> arenas;  // by rank, of kShm
+  std::vector<std::shared_ptr<SharedArena>> arenas;  // by rank, where memory is shared
   std::vector<std::unique_ptr<Transport>> ends;
 };
 
@@ -85,16 +94,25 @@ inline bool IsOfi(MeshKind kind) {
          kind == MeshKind::kOfiWithoutImmediates;
 }
 
-// One end over `listener`. `arena` is for kShm.
+inline bool IsShm(MeshKind kind) {
+  return kind == MeshKind::kShm || kind == MeshKind::kShmRegistered || kind == MeshKind::kShmStaged;
+}
+
+// One end over `listener`. `arena` is for shared memory.
 inline absl::StatusOr<std::unique_ptr<Transport>> ConnectEnd(MeshKind kind, TcpListener& listener,
                                                              const MeshSpec& spec,
                                                              std::shared_ptr<SharedArena> arena,
                                                              absl::Time deadline) {
-  if (kind == MeshKind::kShm) {
+  if (IsShm(kind)) {
+    HostMeshOptions options;
+    options.read_unregistered = kind != MeshKind::kShmStaged;
     auto mesh =
-        ConnectHostMesh(HostMeshKind::kSharedMemory, listener, spec, std::move(arena), deadline);
-    if (!mesh.ok()) return mesh.status();
-    return std::move(mesh->transport);
+        ConnectHostMesh(HostMeshKind::kSharedMemory, listener, spec, arena, deadline, options);
+    if (!mesh.ok() || kind != MeshKind::kShmRegistered) {
+      return mesh.ok() ? std::move(mesh->transport)
+                       : absl::StatusOr<std::unique_ptr<Transport>>(mesh.status());
+    }
+    return std::make_unique<RegisteringTransport>(std::move(mesh->transport), std::move(arena));
   }
   if (!IsOfi(kind)) return TcpTransport::Connect(listener, spec, deadline);
   OfiOptions options;
@@ -128,7 +146,7 @@ inline TestMesh MakeMesh(MeshKind kind, int world_size, TransportLimits limits =
         {Incarnation{static_cast<uint64_t>(100 + r)}, mesh.listeners.back()->address()});
   }
   mesh.ends.resize(static_cast<size_t>(world_size));
-  for (Rank r = 0; kind == MeshKind::kShm && r < world_size; ++r) {
+  for (Rank r = 0; IsShm(kind) && r < world_size; ++r) {
     auto arena = SharedArena::Create();
     EXPECT_TRUE(arena.ok()) << arena.status();
     mesh.arenas.push_back(*std::move(arena));
@@ -136,8 +154,7 @@ inline TestMesh MakeMesh(MeshKind kind, int world_size, TransportLimits limits =
   RunRanks(world_size, [&](Rank r) {
     MeshSpec mine = spec;
     mine.rank = r;
-    auto end = ConnectEnd(kind, *mesh.listeners[r], mine,
-                          kind == MeshKind::kShm ? mesh.arenas[r] : nullptr,
+    auto end = ConnectEnd(kind, *mesh.listeners[r], mine, IsShm(kind) ? mesh.arenas[r] : nullptr,
                           absl::Now() + absl::Seconds(30));
     EXPECT_TRUE(end.ok()) << end.status();
     if (end.ok()) mesh.ends[r] = *std::move(end);

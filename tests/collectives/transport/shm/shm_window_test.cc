@@ -11,26 +11,30 @@
 namespace muster {
 namespace {
 
-// Windows of ranks within this process, which map each other as processes do.
-std::vector<std::unique_ptr<ShmWindow>> MakeWindows(int ranks) {
-  std::vector<std::unique_ptr<ShmWindow>> windows;
-  for (Rank r = 0; r < ranks; ++r) {
-    windows.push_back(ShmWindow::Create(SharedArena::Create().value(), r, ranks,
+// Ranks within this process, which map each other as processes do.
+struct Ranks {
+  explicit Ranks(int count) {
+    for (Rank r = 0; r < count; ++r) {
+      groups.push_back(ShmGroup::Create(SharedArena::Create().value(), r, count,
                                         /*nonce=*/static_cast<uint64_t>(70 + r))
-                          .value());
-  }
-  for (Rank r = 0; r < ranks; ++r) {
-    for (Rank q = 0; q < ranks; ++q) {
-      if (q == r) continue;
-      EXPECT_TRUE(windows[r]->Map(q, windows[q]->location()).ok());
+                           .value());
+    }
+    for (Rank r = 0; r < count; ++r) {
+      for (Rank q = 0; q < count; ++q) {
+        if (q == r) continue;
+        EXPECT_TRUE(groups[r]->Map(q, groups[q]->location()).ok());
+      }
+      windows.push_back(std::make_unique<ShmWindow>(*groups[r]));
     }
   }
-  return windows;
-}
+  std::vector<std::unique_ptr<ShmGroup>> groups;
+  std::vector<std::unique_ptr<ShmWindow>> windows;
+};
 
 TEST(ShmWindowTest, AMeetIsOverWhenAllHaveArrivedAndShowsWhatTheyPublished) {
   for (int ranks : {1, 2, 3, 5}) {
-    const auto windows = MakeWindows(ranks);
+    const Ranks all(ranks);
+    const auto& windows = all.windows;
     for (int round = 0; round < 4; ++round) {
       for (Rank r = 0; r < ranks; ++r) {
         for (Rank q = 0; q < r; ++q) EXPECT_FALSE(windows[q]->TakeMet());
@@ -52,58 +56,81 @@ TEST(ShmWindowTest, AMeetIsOverWhenAllHaveArrivedAndShowsWhatTheyPublished) {
   }
 }
 
-TEST(ShmWindowTest, WhoClosesWhileAnotherTouchesIsTainted) {
-  const auto windows = MakeWindows(2);
-  ASSERT_TRUE(windows[1]->BeginTouch());
-  windows[0]->Shut();  // As if the other were frozen: it does not end its touch.
-  EXPECT_TRUE(windows[0]->tainted());
-  windows[1]->EndTouch();
-  EXPECT_FALSE(windows[1]->BeginTouch());  // Too late.
-  windows[1]->Shut();
-  EXPECT_FALSE(windows[1]->tainted());
+TEST(ShmWindowTest, AMissingRankThatHasClosedIsNamed) {
+  const Ranks all(3);
+  EXPECT_FALSE(all.groups[1]->TakeOthersClosed());
+  all.groups[0]->Shut();
+  EXPECT_TRUE(all.groups[1]->TakeOthersClosed());
+  EXPECT_FALSE(all.groups[1]->TakeOthersClosed());
+  all.windows[1]->Arrive(/*token=*/1);
+  EXPECT_EQ(all.windows[1]->ClosedWhileMissed(), std::optional<Rank>(0));
 }
 
-TEST(ShmWindowTest, WhoClosesWhenNobodyTouchesIsNotTainted) {
-  const auto windows = MakeWindows(3);
-  ASSERT_TRUE(windows[1]->BeginTouch());
-  windows[1]->EndTouch();
-  windows[0]->Shut();
-  EXPECT_FALSE(windows[0]->tainted());
-  windows[1]->Arrive(/*token=*/1);
-  EXPECT_EQ(windows[1]->AnyClosed(), std::optional<Rank>(0));
-  EXPECT_EQ(windows[1]->ClosedWhileMissed(), std::optional<Rank>(0));
+TEST(ShmGroupTest, WhoClosesWhileAnotherTouchesIsTainted) {
+  const Ranks all(2);
+  ASSERT_TRUE(all.groups[1]->BeginTouch());
+  all.groups[0]->Shut();  // As if the other were frozen: it does not end its touch.
+  EXPECT_TRUE(all.groups[0]->tainted());
+  all.groups[1]->EndTouch();
+  EXPECT_FALSE(all.groups[1]->BeginTouch());  // Too late.
+  all.groups[1]->Shut();
+  EXPECT_FALSE(all.groups[1]->tainted());
 }
 
-TEST(ShmWindowTest, OnlyBuffersOfTheArenaHaveAPlaceAndTheOthersSeeThemThere) {
+TEST(ShmGroupTest, WhoClosesWhenNobodyTouchesIsNotTainted) {
+  const Ranks all(3);
+  ASSERT_TRUE(all.groups[1]->BeginTouch());
+  all.groups[1]->EndTouch();
+  all.groups[0]->Shut();
+  EXPECT_FALSE(all.groups[0]->tainted());
+  EXPECT_EQ(all.groups[1]->AnyClosed(), std::optional<Rank>(0));
+}
+
+TEST(ShmGroupTest, ReadsMemoryThatIsNotShared) {
+  const Ranks all(2);
+  ASSERT_TRUE(all.groups[0]->TryToRead(1).ok());
+  const std::vector<std::byte> source(100000, std::byte{7});
+  std::vector<std::byte> copy(source.size());
+  const auto address = reinterpret_cast<uintptr_t>(source.data());
+  ASSERT_TRUE(all.groups[0]->Read(1, address, absl::MakeSpan(copy)).ok());
+  EXPECT_EQ(copy, source);
+  const absl::Status nowhere = all.groups[0]->Read(1, 64, absl::MakeSpan(copy));
+  EXPECT_THAT(std::string(nowhere.message()), testing::HasSubstr("rank 1"));
+}
+
+TEST(ShmGroupTest, OnlyBuffersOfTheArenaHaveAPlaceAndTheOthersSeeThemThere) {
   auto arena = SharedArena::Create().value();
-  auto window = ShmWindow::Create(arena, 0, 2, /*nonce=*/1).value();
-  auto other = ShmWindow::Create(SharedArena::Create().value(), 1, 2, /*nonce=*/2).value();
-  ASSERT_TRUE(other->Map(0, window->location()).ok());
+  auto group = ShmGroup::Create(arena, 0, 2, /*nonce=*/1).value();
+  auto other = ShmGroup::Create(SharedArena::Create().value(), 1, 2, /*nonce=*/2).value();
+  ASSERT_TRUE(other->Map(0, group->location()).ok());
   auto buffer = arena->Allocate(1000).value();
   ASSERT_TRUE(buffer.Renew().ok());
   buffer.data()[999] = std::byte{42};
-  const auto place = window->PlaceOf(buffer.data() + 999, 1);
+  const auto place = group->PlaceOf(buffer.data() + 999, 1);
   ASSERT_TRUE(place.has_value());
   EXPECT_EQ(*other->At(0, *place), std::byte{42});
+  EXPECT_TRUE(other->Holds(0, *place, 1));
+  EXPECT_FALSE(other->Holds(0, arena->capacity() - 3, 4));
+  EXPECT_FALSE(other->Holds(0, -1, 4));
   int own = 0;
-  EXPECT_FALSE(window->PlaceOf(&own, sizeof(own)).has_value());
+  EXPECT_FALSE(group->PlaceOf(&own, sizeof(own)).has_value());
 }
 
-TEST(ShmWindowTest, AnAddressOfAnotherProcessIsRefused) {
+TEST(ShmGroupTest, AnAddressOfAnotherProcessIsRefused) {
   auto arena = SharedArena::Create();
   ASSERT_TRUE(arena.ok());
-  auto window = ShmWindow::Create(*arena, 0, 2, /*nonce=*/5);
-  ASSERT_TRUE(window.ok());
-  ShmWindow::Location location = (*window)->location();
+  auto group = ShmGroup::Create(*arena, 0, 2, /*nonce=*/5);
+  ASSERT_TRUE(group.ok());
+  ShmGroup::Location location = (*group)->location();
   location.nonce = 6;
-  const absl::Status wrong = (*window)->Map(1, location);
+  const absl::Status wrong = (*group)->Map(1, location);
   EXPECT_EQ(wrong.code(), absl::StatusCode::kUnavailable);
   EXPECT_THAT(std::string(wrong.message()), testing::HasSubstr("another process"));
   location.fd = 1 << 20;
-  EXPECT_THAT(std::string((*window)->Map(1, location).message()),
+  EXPECT_THAT(std::string((*group)->Map(1, location).message()),
               testing::HasSubstr("must share host"));
   location.area = -4096;
-  EXPECT_THAT(std::string((*window)->Map(1, location).message()), testing::HasSubstr("wrongly"));
+  EXPECT_THAT(std::string((*group)->Map(1, location).message()), testing::HasSubstr("wrongly"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-#include "collectives/transport/ofi/control_links.h"
+#include "collectives/transport/control_links.h"
 
 #include <sys/epoll.h>
 #include <sys/socket.h>

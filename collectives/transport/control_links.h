@@ -6,8 +6,8 @@
 // `taken`.
 //
 // Wait and Interrupt may be called from any thread at any time; the rest by one thread at a time.
-#ifndef MUSTER_COLLECTIVES_TRANSPORT_OFI_CONTROL_LINKS_H_
-#define MUSTER_COLLECTIVES_TRANSPORT_OFI_CONTROL_LINKS_H_
+#ifndef MUSTER_COLLECTIVES_TRANSPORT_CONTROL_LINKS_H_
+#define MUSTER_COLLECTIVES_TRANSPORT_CONTROL_LINKS_H_
 
 #include <cstdint>
 #include <optional>
@@ -67,4 +67,4 @@ class ControlLinks {
 
 }  // namespace muster
 
-#endif  // MUSTER_COLLECTIVES_TRANSPORT_OFI_CONTROL_LINKS_H_
+#endif  // MUSTER_COLLECTIVES_TRANSPORT_CONTROL_LINKS_H_
