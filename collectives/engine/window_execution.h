@@ -43,6 +43,8 @@ class WindowExecution {
   absl::Status Compare() const;
   // All ranks have registered what the direct way needs.
   bool AllRegistered() const;
+  // Has the caches load the beginnings of what the next interval reads.
+  void FetchSources() const;
   absl::Status RunInterval();
   absl::Status Run(const WindowStep& step);
   std::byte* Address(const WindowSlice& slice) const;

@@ -20,9 +20,9 @@
 
 namespace muster {
 
-// What a rank says of its call to the others.
-struct WindowCall {
-  std::array<std::byte, 64> fingerprint = {};
+// What a rank says of its call to the others: one cache line.
+struct alignas(64) WindowCall {
+  std::array<std::byte, 48> fingerprint = {};
   // Places of the buffers in the rank's registered memory; -1: not registered.
   int64_t input = -1;
   int64_t output = -1;

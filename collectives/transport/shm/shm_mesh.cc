@@ -1,7 +1,10 @@
 #include "collectives/transport/shm/shm_mesh.h"
 
+#include <sched.h>
+
 #include <algorithm>
 #include <bit>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -17,6 +20,12 @@ namespace {
 constexpr int kSpinRound = 64;
 // Pieces of large messages moved in one pass.
 constexpr int kPiecesPerPass = 4;
+// Giving way costs a fraction of a sleep and its wake-up where the cores are busy with ranks that
+// soon do the same. It ends after this long, and is left alone for some waits where another kept
+// the core for long: then it is computing, and better woken from.
+constexpr absl::Duration kGiveWay = absl::Microseconds(100);
+constexpr absl::Duration kCoreWasKept = absl::Microseconds(200);
+constexpr int kWaitsToSleep = 32;
 // How long a rank that leaves waits for peers to make room for its last words.
 constexpr absl::Duration kFlush = absl::Seconds(1);
 
@@ -34,6 +43,7 @@ ShmMesh::ShmMesh(MeshSpec spec, std::vector<UniqueFd> control, std::unique_ptr<S
       receiver_(*group_, links_, spec_.options.limits),
       control_(std::move(control)),
       posted_words_((spec_.members.size() + 63) / 64),
+      share_cores_(spec_.members.size() > std::thread::hardware_concurrency()),
       departed_(spec_.members.size()) {
   for (Rank r = 0; r < world_size(); ++r) {
     if (r != rank()) links_[r] = std::make_unique<ShmLink>(*group_, r);
@@ -214,20 +224,43 @@ bool ShmMesh::HasWork() const {
   return news_ || woken_ || failure_.has_value() || group_->own().others_closed.value.load() != 0;
 }
 
-void ShmMesh::AwaitWork(absl::Time deadline, absl::Duration spin) {
-  if (spin > absl::ZeroDuration()) {
+bool ShmMesh::Spin(absl::Time deadline, absl::Duration spin) const {
+  const auto look = [this] {
     for (int i = 0; i < kSpinRound; ++i) {
-      if (HasWork()) return;
+      if (HasWork()) return true;
       Relax();
     }
-    const absl::Time until = std::min(deadline, absl::Now() + spin);
-    do {
-      for (int i = 0; i < kSpinRound; ++i) {
-        if (HasWork()) return;
-        Relax();
-      }
-    } while (absl::Now() < until);
+    return false;
+  };
+  if (look()) return true;
+  const absl::Time until = std::min(deadline, absl::Now() + spin);
+  do {
+    if (look()) return true;
+  } while (absl::Now() < until);
+  return false;
+}
+
+bool ShmMesh::GiveWay(absl::Time deadline) {
+  if (waits_to_sleep_ > 0) {
+    --waits_to_sleep_;
+    return false;
   }
+  absl::Time before = absl::Now();
+  const absl::Time until = std::min(deadline, before + kGiveWay);
+  while (before < until) {
+    sched_yield();
+    const bool has_work = HasWork();
+    const absl::Time now = absl::Now();
+    if (now - before > kCoreWasKept) waits_to_sleep_ = kWaitsToSleep;
+    if (has_work) return true;
+    before = now;
+  }
+  return false;
+}
+
+void ShmMesh::AwaitWork(absl::Time deadline, absl::Duration spin) {
+  if (spin > absl::ZeroDuration() && Spin(deadline, spin)) return;
+  if (share_cores_ && GiveWay(deadline)) return;
   const absl::Time now = absl::Now();
   if (now < deadline) group_->Sleep(deadline - now, [this] { return HasWork(); });
 }

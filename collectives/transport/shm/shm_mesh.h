@@ -2,7 +2,8 @@
 // two ranks, and control connections (TCP, from the handshake) for goodbye, abort and death.
 // Behaves as transport.h says.
 //
-// Waiting. Who waits spins, then sleeps on its bell (shm_group.h), which peers ring. A thread of
+// Waiting. Who waits spins, or where ranks share cores gives way to them, for a while; then it
+// sleeps on its bell (shm_group.h), which peers ring. A thread of
 // the mesh's own sleeps on the control connections and rings it, too: so a death is seen at once,
 // and nobody wakes up only to look.
 #ifndef MUSTER_COLLECTIVES_TRANSPORT_SHM_SHM_MESH_H_
@@ -73,8 +74,10 @@ class ShmMesh : public Transport {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(drive_mu_);
   // There is something for Progress to do. Cheap enough to spin on.
   bool HasWork() const;
-  // Waits until there is; spins first.
+  // Waits until there is.
   void AwaitWork(absl::Time deadline, absl::Duration spin);
+  bool Spin(absl::Time deadline, absl::Duration spin) const;
+  bool GiveWay(absl::Time deadline);
   // Takes in what the control connections say.
   absl::Status ReadControl() ABSL_EXCLUSIVE_LOCKS_REQUIRED(drive_mu_);
   // Fails if a peer that has left owes something, or was owed something.
@@ -93,6 +96,8 @@ class ShmMesh : public Transport {
   ShmReceiver receiver_;
   ControlLinks control_;
   const size_t posted_words_;
+  const bool share_cores_;  // this host's ranks are more than its cores
+  int waits_to_sleep_ = 0;  // waits that are not to give way
 
   // Held by the driver inside Post* and Poll, and by Close to wait the driver out.
   Mutex drive_mu_;
