@@ -130,24 +130,28 @@ absl::Status CommunicatorImpl::Prepare(Call& call, Operation& operation) {
                  call.group == nullptr ? 0 : call.group->scope,
                  request.count,
                  request.counts};
-  auto it = plans_.find(key);
-  if (it == plans_.end()) {
-    AnyPlan plan;
-    if (request.algorithm == Algorithm::kWindow) {
-      plan.in_window = MakeWindowPlan(request, call.dtype, window->stage_bytes(),
-                                      options_.segment_bytes, options_.window_small_limit_bytes);
-    } else {
-      MUSTER_ASSIGN_OR_RETURN(plan.by_messages,
-                              MakePlan(request, members, call.dtype, options_.segment_bytes));
+  if (last_key_ != key) {
+    auto it = plans_.find(key);
+    if (it == plans_.end()) {
+      AnyPlan plan;
+      if (request.algorithm == Algorithm::kWindow) {
+        plan.in_window = MakeWindowPlan(request, call.dtype, window->stage_bytes(),
+                                        options_.segment_bytes, options_.window_small_limit_bytes);
+      } else {
+        MUSTER_ASSIGN_OR_RETURN(plan.by_messages,
+                                MakePlan(request, members, call.dtype, options_.segment_bytes));
+      }
+      const int64_t bytes = total * static_cast<int64_t>(SizeOf(call.dtype));
+      uses_.Note(request.collective, asked, request.algorithm, bytes,
+                 WhyAutomatic(request.algorithm, options_.direct_limit_bytes));
+      if (plans_.size() >= kMaxPlans) plans_.clear();
+      it = plans_.emplace(key, std::move(plan)).first;
     }
-    const int64_t bytes = total * static_cast<int64_t>(SizeOf(call.dtype));
-    uses_.Note(request.collective, asked, request.algorithm, bytes,
-               WhyAutomatic(request.algorithm, options_.direct_limit_bytes));
-    if (plans_.size() >= kMaxPlans) plans_.clear();
-    it = plans_.emplace(std::move(key), std::move(plan)).first;
+    last_plan_ = it->second;
+    last_key_ = std::move(key);
   }
-  operation.plan = it->second.by_messages;
-  operation.window_plan = it->second.in_window;
+  operation.plan = last_plan_.by_messages;
+  operation.window_plan = last_plan_.in_window;
   Fingerprint& fingerprint = operation.fingerprint;
   fingerprint.scope = ScopeOf(call, members);
   fingerprint.sequence = last_sequences_[fingerprint.scope] + 1;
@@ -193,6 +197,12 @@ std::shared_ptr<Operation> CommunicatorImpl::Issue(Call call, const CollectiveOp
     recorder_.Add(operation);
     if (status.ok()) {
       last_sequences_[operation->fingerprint.scope] = operation->fingerprint.sequence;
+    }
+    if (status.ok() && MayStartAtOnce(*operation, options)) {
+      // Its peers see it that much earlier.
+      operation->started_at = operation->issued_at;
+      status = engine_.Start(operation);
+    } else if (status.ok()) {
       queued_.push_back(operation);
       has_queued_ = true;
       // A driver busy with more than one operation comes for this one by itself.
@@ -208,6 +218,13 @@ std::shared_ptr<Operation> CommunicatorImpl::Issue(Call call, const CollectiveOp
   if (wake_driver) transport_->Wake();
   if (wake_background) transport_->WakeWatcher();
   return operation;
+}
+
+bool CommunicatorImpl::MayStartAtOnce(const Operation& operation,
+                                      const CollectiveOptions& options) const {
+  // Without a driver the engine belongs to whoever holds mu_. In the window a start is short.
+  return options.caller_waits && operation.window_plan != nullptr && !driven_ &&
+         outstanding_.size() == 1;
 }
 
 absl::Status CommunicatorImpl::Wait(Operation& operation) {
@@ -304,6 +321,11 @@ void CommunicatorImpl::Drive(const Operation* own) {
         outstanding_.pop_front();
         operation->ended_at = now;
         operation->done = true;
+      }
+      if (status.ok() && own != nullptr && own->done && outstanding_.empty() &&
+          !failure_.has_value() && !wait_watch_.reported()) {
+        driven_ = false;  // The usual end, without another lock.
+        return;
       }
     }
     if (!status.ok() || only_look) break;

@@ -76,6 +76,9 @@ class CommunicatorImpl {
 
   // Checks the call, resolves its algorithm and fills in fingerprint and plan.
   absl::Status Prepare(Call& call, Operation& operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // The operation, just added to outstanding_, need not wait for a driver to start it.
+  bool MayStartAtOnce(const Operation& operation, const CollectiveOptions& options) const
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Drives until `own` is done; without one until nothing is outstanding. Requires: the caller has
   // taken the driver role; it is given back.
   void Drive(const Operation* own) ABSL_LOCKS_EXCLUDED(mu_);
@@ -107,6 +110,8 @@ class CommunicatorImpl {
   std::deque<std::shared_ptr<Operation>> queued_ ABSL_GUARDED_BY(mu_);           // not started
   std::deque<std::shared_ptr<Operation>> outstanding_ ABSL_GUARDED_BY(mu_);  // not done, in order
   absl::flat_hash_map<PlanKey, AnyPlan> plans_ ABSL_GUARDED_BY(mu_);
+  std::optional<PlanKey> last_key_ ABSL_GUARDED_BY(mu_);  // the plan used last is mostly the next
+  AnyPlan last_plan_ ABSL_GUARDED_BY(mu_);
   std::optional<MeshFailure> failure_ ABSL_GUARDED_BY(mu_);
   AlgorithmUses uses_ ABSL_GUARDED_BY(mu_);
   OperationRecorder recorder_ ABSL_GUARDED_BY(mu_);

@@ -2,9 +2,9 @@
 
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 #include <utility>
 
-#include "absl/types/span.h"
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "collectives/reduce/reduce.h"
@@ -32,10 +32,9 @@ absl::Status WindowExecution::Begin() {
   MUSTER_CHECK(!begun_);
   begun_ = true;
   WindowCall call;
-  const auto fingerprint = EncodeFingerprint(operation_->fingerprint);
-  static_assert(std::tuple_size_v<decltype(fingerprint)> <=
-                std::tuple_size_v<decltype(call.fingerprint)>);
-  std::copy(fingerprint.begin(), fingerprint.end(), call.fingerprint.begin());
+  call.fingerprint = EncodeFingerprint(operation_->fingerprint);
+  static_assert(
+      std::is_same_v<decltype(call.fingerprint), std::array<std::byte, kFingerprintBytes>>);
   if (plan_.small) {
     steps_ = &plan_.small_steps[parity_];
   } else {
@@ -74,13 +73,11 @@ absl::Status WindowExecution::Met() {
 }
 
 absl::Status WindowExecution::Compare() const {
-  const auto ours = EncodeFingerprint(operation_->fingerprint);
+  const auto& ours = window_.Published(rank_).fingerprint;
   for (Rank r = 0; r < plan_.request.size; ++r) {
     const auto& theirs = window_.Published(r).fingerprint;
-    if (std::equal(ours.begin(), ours.end(), theirs.begin())) continue;
-    return MismatchedCalls(operation_->fingerprint, rank_,
-                           DecodeFingerprint(absl::MakeConstSpan(theirs).first(kFingerprintBytes)),
-                           r);
+    if (std::memcmp(ours.data(), theirs.data(), ours.size()) == 0) continue;
+    return MismatchedCalls(operation_->fingerprint, rank_, DecodeFingerprint(theirs), r);
   }
   return absl::OkStatus();
 }

@@ -16,8 +16,10 @@
 namespace muster {
 namespace {
 
-// Looks for work between two looks at the clock.
-constexpr int kSpinRound = 64;
+// A spinning wait looks that often by itself, some microseconds; then it gives way in between: the
+// rank waited for may be meant to run on this very core.
+constexpr int kLooksAlone = 64;
+constexpr int kLooksBetween = 16;
 // Pieces of large messages moved in one pass.
 constexpr int kPiecesPerPass = 4;
 // Giving way costs a fraction of a sleep and its wake-up where the cores are busy with ranks that
@@ -224,32 +226,24 @@ bool ShmMesh::HasWork() const {
   return news_ || woken_ || failure_.has_value() || group_->own().others_closed.value.load() != 0;
 }
 
-bool ShmMesh::Spin(absl::Time deadline, absl::Duration spin) const {
-  const auto look = [this] {
-    for (int i = 0; i < kSpinRound; ++i) {
-      if (HasWork()) return true;
-      Relax();
-    }
-    return false;
-  };
-  if (look()) return true;
-  const absl::Time until = std::min(deadline, absl::Now() + spin);
-  do {
-    if (look()) return true;
-  } while (absl::Now() < until);
+bool ShmMesh::Look(int times) const {
+  for (int i = 0; i < times; ++i) {
+    if (HasWork()) return true;
+    Relax();
+  }
   return false;
 }
 
-bool ShmMesh::GiveWay(absl::Time deadline) {
+bool ShmMesh::GiveWay(absl::Time deadline, absl::Duration longest, int looks) {
   if (waits_to_sleep_ > 0) {
     --waits_to_sleep_;
     return false;
   }
   absl::Time before = absl::Now();
-  const absl::Time until = std::min(deadline, before + kGiveWay);
+  const absl::Time until = std::min(deadline, before + longest);
   while (before < until) {
     sched_yield();
-    const bool has_work = HasWork();
+    const bool has_work = Look(looks);
     const absl::Time now = absl::Now();
     if (now - before > kCoreWasKept) waits_to_sleep_ = kWaitsToSleep;
     if (has_work) return true;
@@ -258,11 +252,16 @@ bool ShmMesh::GiveWay(absl::Time deadline) {
   return false;
 }
 
-void ShmMesh::AwaitWork(absl::Time deadline, absl::Duration spin) {
-  if (spin > absl::ZeroDuration() && Spin(deadline, spin)) return;
-  if (share_cores_ && GiveWay(deadline)) return;
+bool ShmMesh::AwaitWork(absl::Time deadline, absl::Duration spin) {
+  const bool spins = spin > absl::ZeroDuration();
+  if (spins && Look(kLooksAlone)) return true;
+  const absl::Duration longest = share_cores_ ? std::max(spin, kGiveWay) : spin;
+  const bool gives_way = longest > absl::ZeroDuration();
+  if (gives_way && GiveWay(deadline, longest, spins ? kLooksBetween : 1)) return true;
   const absl::Time now = absl::Now();
-  if (now < deadline) group_->Sleep(deadline - now, [this] { return HasWork(); });
+  if (now >= deadline) return false;
+  group_->Sleep(deadline - now, [this] { return HasWork(); });
+  return true;
 }
 
 absl::Status ShmMesh::Poll(absl::Time deadline, absl::Duration spin,
@@ -280,8 +279,9 @@ absl::Status ShmMesh::Poll(absl::Time deadline, absl::Duration spin,
     }
     if (completed->size() > before) return absl::OkStatus();
     if (woken_ && woken_.exchange(false)) return absl::OkStatus();
-    if (deadline == absl::InfinitePast() || absl::Now() >= deadline) return absl::OkStatus();
-    if (!receiver_.can_move()) AwaitWork(deadline, spin);
+    if (deadline == absl::InfinitePast()) return absl::OkStatus();
+    if (receiver_.can_move() || AwaitWork(deadline, spin)) continue;
+    deadline = absl::InfinitePast();  // One last look.
   }
 }
 

@@ -74,10 +74,12 @@ class ShmMesh : public Transport {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(drive_mu_);
   // There is something for Progress to do. Cheap enough to spin on.
   bool HasWork() const;
-  // Waits until there is.
-  void AwaitWork(absl::Time deadline, absl::Duration spin);
-  bool Spin(absl::Time deadline, absl::Duration spin) const;
-  bool GiveWay(absl::Time deadline);
+  // Waits until there probably is. False: the deadline has passed.
+  bool AwaitWork(absl::Time deadline, absl::Duration spin);
+  // True: there is, at once or within so many looks.
+  bool Look(int times) const;
+  // The same, with sched_yield before each so many looks.
+  bool GiveWay(absl::Time deadline, absl::Duration longest, int looks);
   // Takes in what the control connections say.
   absl::Status ReadControl() ABSL_EXCLUSIVE_LOCKS_REQUIRED(drive_mu_);
   // Fails if a peer that has left owes something, or was owed something.
