@@ -1,5 +1,8 @@
 #include "collectives/transport/shm/host_mesh.h"
 
+#include <algorithm>
+#include <utility>
+
 #include "tests/collectives/transport/mesh_fixture.h"
 
 namespace muster {
@@ -7,7 +10,8 @@ namespace {
 
 // Connects three ranks; those in `without` have no memory to share.
 std::vector<absl::StatusOr<HostMesh>> Connect(const std::vector<Rank>& without,
-                                              HostMeshKind kind = HostMeshKind::kBest) {
+                                              HostMeshKind kind = HostMeshKind::kBest,
+                                              const std::vector<Rank>& without_reading = {}) {
   constexpr int kRanks = 3;
   std::vector<std::unique_ptr<TcpListener>> listeners;
   MeshSpec spec;
@@ -26,7 +30,11 @@ std::vector<absl::StatusOr<HostMesh>> Connect(const std::vector<Rank>& without,
     if (std::find(without.begin(), without.end(), r) == without.end()) {
       arena = SharedArena::Create().value();
     }
-    meshes[r] = ConnectHostMesh(kind, *listeners[r], mine, arena, absl::Now() + absl::Seconds(20));
+    HostMeshOptions options;
+    options.read_unregistered =
+        std::find(without_reading.begin(), without_reading.end(), r) == without_reading.end();
+    meshes[r] =
+        ConnectHostMesh(kind, *listeners[r], mine, arena, absl::Now() + absl::Seconds(20), options);
   });
   return meshes;
 }
@@ -62,6 +70,26 @@ TEST(HostMeshTest, AllUseTcpIfOneCannotAndEachSaysWhy) {
         meshes[2]->transport->Poll(absl::InfinitePast(), absl::ZeroDuration(), &completed).ok());
   }
   EXPECT_EQ(got, 7);
+}
+
+TEST(HostMeshTest, ARankThatMayNotReadOthersMemorySaysSoAndIsSentToAllTheSame) {
+  const auto meshes = Connect({}, HostMeshKind::kSharedMemory, /*without_reading=*/{1});
+  for (const auto& mesh : meshes) ASSERT_TRUE(mesh.ok()) << mesh.status();
+  EXPECT_EQ(meshes[0]->why, "all 3 ranks share a host");
+  EXPECT_THAT(meshes[1]->why, testing::HasSubstr("unregistered memory are staged"));
+  const std::vector<std::byte> sent(1 << 20, std::byte{7});
+  for (const Rank to : {1, 2}) {
+    std::vector<std::byte> got(sent.size());
+    meshes[0]->transport->PostSend(to, 5, sent, 1);
+    meshes[to]->transport->PostReceive(0, 5, absl::MakeSpan(got), 2);
+    std::vector<uint64_t> sender, receiver;
+    while (sender.empty() || receiver.empty()) {
+      for (const auto& [rank, completed] : {std::pair(0, &sender), std::pair(to, &receiver)}) {
+        ASSERT_TRUE(meshes[rank]->transport->Poll(absl::InfinitePast(), {}, completed).ok());
+      }
+    }
+    EXPECT_EQ(got, sent);
+  }
 }
 
 TEST(HostMeshTest, SharedMemoryAskedForByNameIsRefusedToAllIfOneCannot) {
