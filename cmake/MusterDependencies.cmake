@@ -17,6 +17,12 @@ find_path(MUSTER_FABRIC_INCLUDE rdma/fabric.h REQUIRED)
 add_library(muster_fabric UNKNOWN IMPORTED)
 set_target_properties(muster_fabric PROPERTIES IMPORTED_LOCATION ${MUSTER_FABRIC_LIBRARY}
                       INTERFACE_INCLUDE_DIRECTORIES "${MUSTER_FABRIC_INCLUDE}")
+# It has no CMake package file either.
+find_library(MUSTER_HWLOC_LIBRARY hwloc REQUIRED)
+find_path(MUSTER_HWLOC_INCLUDE hwloc.h REQUIRED)
+add_library(muster_hwloc UNKNOWN IMPORTED)
+set_target_properties(muster_hwloc PROPERTIES IMPORTED_LOCATION ${MUSTER_HWLOC_LIBRARY}
+                      INTERFACE_INCLUDE_DIRECTORIES "${MUSTER_HWLOC_INCLUDE}")
 find_package(spdlog REQUIRED)
 find_package(yaml-cpp REQUIRED)
 find_package(nlohmann_json REQUIRED)

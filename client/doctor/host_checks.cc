@@ -154,6 +154,36 @@ Finding CheckHugePages(const HostFacts& facts) {
   return finding;
 }
 
+// Where cards and GPUs sit, and which card is the nearest of each GPU.
+Finding CheckTopology(const HostTopology& topology) {
+  Finding finding{.subject = "topology"};
+  std::vector<std::string> parts = {absl::StrFormat("%d NUMA node%s", topology.numa_nodes.size(),
+                                                    topology.numa_nodes.size() == 1 ? "" : "s")};
+  std::vector<DevicePlace> places;
+  for (const NetworkCard& card : topology.cards) {
+    parts.push_back(Describe(card));
+    places.push_back(card.place);
+  }
+  for (const GpuDevice& gpu : topology.gpus) {
+    std::string part = absl::StrCat("GPU ", gpu.place.pci);
+    if (!places.empty()) {
+      const size_t nearest = NearestFirst(places, gpu.place).front();
+      absl::StrAppend(&part, " nearest to ", topology.cards[nearest].name, " (",
+                      Name(NearnessOf(places[nearest], gpu.place)), ")");
+    }
+    parts.push_back(std::move(part));
+  }
+  finding.found = absl::StrJoin(parts, "; ");
+  if (!topology.shows_pci) {
+    finding.level = FindingLevel::kNote;
+    finding.found += "; no PCI devices are visible";
+    finding.advice =
+        "cards can't be matched to GPUs: let the container see /sys, or name the rails of "
+        "libfabric";
+  }
+  return finding;
+}
+
 }  // namespace
 
 const char* Name(FindingLevel level) {
@@ -182,7 +212,8 @@ std::vector<Finding> CheckHost(const HostFacts& facts) {
       {.subject = "machine",
        .found = absl::StrFormat("%d cores, %s of memory", facts.cores, Bytes(facts.memory_bytes))},
       {.subject = "devices",
-       .found = absl::StrFormat("%d NVIDIA GPUs, %d EFA devices", facts.gpus, facts.efa_devices)}};
+       .found = absl::StrFormat("%d NVIDIA GPUs, %d EFA devices", facts.gpus, facts.efa_devices)},
+      CheckTopology(facts.topology)};
 }
 
 }  // namespace muster

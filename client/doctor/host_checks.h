@@ -26,7 +26,7 @@ struct Finding {
 };
 
 // One finding or more per subject: name, interfaces, files, memory lock, ports, shared memory, huge
-// pages, cores, devices.
+// pages, cores, devices, topology.
 std::vector<Finding> CheckHost(const HostFacts& facts);
 
 }  // namespace muster

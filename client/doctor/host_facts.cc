@@ -18,6 +18,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
+#include "collectives/topology/read_topology.h"
 
 namespace muster {
 namespace {
@@ -136,6 +137,7 @@ HostFacts ReadHostFacts() {
       static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * static_cast<int64_t>(sysconf(_SC_PAGESIZE));
   facts.gpus = CountEntries("/proc/driver/nvidia/gpus");
   facts.efa_devices = CountEfaDevices();
+  if (auto topology = ReadHostTopology(); topology.ok()) facts.topology = *std::move(topology);
   return facts;
 }
 

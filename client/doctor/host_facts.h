@@ -7,6 +7,8 @@
 #include <string>
 #include <vector>
 
+#include "collectives/topology/host_topology.h"
+
 namespace muster {
 
 struct NetworkInterface {
@@ -34,6 +36,7 @@ struct HostFacts {
   int64_t memory_bytes = 0;
   int gpus = 0;
   int efa_devices = 0;
+  HostTopology topology;
 };
 
 // Asks the kernel and the resolver, which may take as long as the resolver does. What cannot be

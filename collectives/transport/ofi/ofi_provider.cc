@@ -10,8 +10,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
+#include "collectives/topology/read_topology.h"
 #include "collectives/transport/socket.h"
 
 namespace muster {
@@ -103,10 +105,45 @@ absl::Status AddIpRails(const std::string& provider, const std::vector<std::stri
   return absl::OkStatus();
 }
 
+std::string PciAddressOf(const fi_info& info) {
+  if (info.nic == nullptr || info.nic->bus_attr == nullptr ||
+      info.nic->bus_attr->bus_type != FI_BUS_PCI) {
+    return "";
+  }
+  const fi_pci_attr& pci = info.nic->bus_attr->attr.pci;
+  return absl::StrFormat("%04x:%02x:%02x.%x", pci.domain_id, pci.bus_id, pci.device_id,
+                         pci.function_id);
+}
+
+// A rail for each domain, the nearest first, as many as are wanted. What tells near from far may be
+// hidden.
+void AddNearestRails(const OfiOptions& options, std::vector<OfiInfo> domains, OfiChoice* choice,
+                     std::vector<std::string>* names) {
+  HostTopology topology;
+  if (domains.size() > 1) topology = ReadHostTopology().value_or(HostTopology());
+  const DevicePlace from =
+      options.near_device.empty() ? topology.process : PlaceOf(topology, options.near_device, "");
+  std::vector<DevicePlace> places;
+  for (const OfiInfo& info : domains) {
+    places.push_back(PlaceOf(topology, PciAddressOf(*info), DomainOf(info)));
+  }
+  std::vector<size_t> order = NearestFirst(places, from);
+  if (options.max_rails > 0 && order.size() > static_cast<size_t>(options.max_rails)) {
+    order.resize(static_cast<size_t>(options.max_rails));
+  }
+  for (const size_t i : order) {
+    const Nearness nearness = NearnessOf(places[i], from);
+    names->push_back(DomainOf(domains[i]));
+    if (nearness != Nearness::kUnknown) {
+      absl::StrAppend(&names->back(), " (", Name(nearness), ")");
+    }
+    choice->rails.push_back(std::move(domains[i]));
+  }
+}
+
 // One rail per domain, all or those named.
-absl::Status AddDomainRails(const std::string& provider, const std::vector<std::string>& rails,
-                            std::vector<OfiInfo> offers, OfiChoice* choice,
-                            std::vector<std::string>* names) {
+absl::Status AddDomainRails(const OfiOptions& options, std::vector<OfiInfo> offers,
+                            OfiChoice* choice, std::vector<std::string>* names) {
   std::vector<std::string> known;
   std::vector<OfiInfo> domains;
   for (OfiInfo& info : offers) {
@@ -114,11 +151,15 @@ absl::Status AddDomainRails(const std::string& provider, const std::vector<std::
     known.push_back(DomainOf(info));
     domains.push_back(std::move(info));
   }
-  for (const std::string& rail : rails.empty() ? known : rails) {
+  if (options.rails.empty()) {
+    AddNearestRails(options, std::move(domains), choice, names);
+    return absl::OkStatus();
+  }
+  for (const std::string& rail : options.rails) {
     const auto found = std::find(known.begin(), known.end(), rail);
     if (found == known.end()) {
-      return absl::NotFoundError(absl::StrCat("provider ", provider, " has no device '", rail,
-                                              "'; it has ", absl::StrJoin(known, ", ")));
+      return absl::NotFoundError(absl::StrCat("provider ", choice->provider, " has no device '",
+                                              rail, "'; it has ", absl::StrJoin(known, ", ")));
     }
     names->push_back(rail);
     choice->rails.emplace_back(fi_dupinfo(domains[found - known.begin()].get()));
@@ -126,8 +167,9 @@ absl::Status AddDomainRails(const std::string& provider, const std::vector<std::
   return absl::OkStatus();
 }
 
-absl::StatusOr<OfiChoice> Choose(const std::string& provider, const std::vector<std::string>& rails,
+absl::StatusOr<OfiChoice> Choose(const std::string& provider, const OfiOptions& options,
                                  const std::string& host) {
+  const std::vector<std::string>& rails = options.rails;
   std::vector<OfiInfo> offers = Query(provider, "");
   if (offers.empty()) {
     std::string why = absl::StrCat(Version(), " offers no provider '", provider,
@@ -144,7 +186,7 @@ absl::StatusOr<OfiChoice> Choose(const std::string& provider, const std::vector<
     MUSTER_RETURN_IF_ERROR(AddIpRails(
         provider, rails.empty() ? std::vector<std::string>{host} : rails, &choice, &names));
   } else {
-    MUSTER_RETURN_IF_ERROR(AddDomainRails(provider, rails, std::move(offers), &choice, &names));
+    MUSTER_RETURN_IF_ERROR(AddDomainRails(options, std::move(offers), &choice, &names));
   }
   choice.explanation =
       absl::StrCat(provider, " (", Version(), ") over ", absl::StrJoin(names, ", "));
@@ -153,10 +195,8 @@ absl::StatusOr<OfiChoice> Choose(const std::string& provider, const std::vector<
 
 }  // namespace
 
-absl::StatusOr<OfiChoice> ChooseOfiProvider(absl::string_view provider,
-                                            const std::vector<std::string>& rails,
-                                            const std::string& host) {
-  if (provider != "auto") return Choose(std::string(provider), rails, host);
+absl::StatusOr<OfiChoice> ChooseOfiProvider(const OfiOptions& options, const std::string& host) {
+  if (options.provider != "auto") return Choose(options.provider, options, host);
   std::vector<std::string> passed_over;
   for (const std::string candidate : kAutomatic) {
     if (Query(candidate, "").empty()) {
@@ -164,7 +204,7 @@ absl::StatusOr<OfiChoice> ChooseOfiProvider(absl::string_view provider,
           absl::StrCat(candidate, candidate == "efa" ? ": no device" : ": not in this library"));
       continue;
     }
-    MUSTER_ASSIGN_OR_RETURN(OfiChoice choice, Choose(candidate, rails, host));
+    MUSTER_ASSIGN_OR_RETURN(OfiChoice choice, Choose(candidate, options, host));
     absl::StrAppend(
         &choice.explanation, "; auto took the first there is of ", absl::StrJoin(kAutomatic, ", "),
         passed_over.empty() ? "" : absl::StrCat(" (", absl::StrJoin(passed_over, ", "), ")"));

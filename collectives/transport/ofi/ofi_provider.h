@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
+#include "collectives/transport/ofi/ofi_transport.h"
 
 namespace muster {
 
@@ -26,9 +26,7 @@ struct OfiChoice {
 
 // The requests of OfiOptions; `host` is an address of this machine, for where no rail is named.
 // NOT_FOUND names what is there instead.
-absl::StatusOr<OfiChoice> ChooseOfiProvider(absl::string_view provider,
-                                            const std::vector<std::string>& rails,
-                                            const std::string& host);
+absl::StatusOr<OfiChoice> ChooseOfiProvider(const OfiOptions& options, const std::string& host);
 
 }  // namespace muster
 

@@ -43,7 +43,7 @@ class Builder {
     const std::string& address = parts_.spec.members[parts_.spec.rank].address;
     MUSTER_ASSIGN_OR_RETURN(const SocketAddress own, ParseAddress(address));
     MUSTER_ASSIGN_OR_RETURN(choice_,
-                            ChooseOfiProvider(options_.provider, options_.rails, own.Host()));
+                            ChooseOfiProvider(options_, own.Host()));
     parts_.explanation = choice_.explanation;
     parts_.links.resize(parts_.spec.members.size());
     parts_.targets.resize(parts_.spec.members.size());

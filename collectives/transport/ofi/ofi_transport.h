@@ -63,9 +63,14 @@ struct OfiOptions {
   // the first of efa, tcp, net, tcp;ofi_rxm that is there. Equal on all ranks (checked).
   std::string provider = "auto";
   // One rail each: an address or interface name, or for efa a domain ("rdmap16s27-rdm"). Empty: all
-  // EFA devices, or the interface of the address that the listener advertises. As many on all
-  // ranks.
+  // EFA devices, those nearest to `near_device` first, or the interface of the address that the
+  // listener advertises. As many on all ranks.
   std::vector<std::string> rails;
+  // PCI address ("0000:10:1c.0") of the GPU whose data moves. Empty: what counts is the NUMA node
+  // that this process is bound to, if it is.
+  std::string near_device;
+  // Where `rails` is empty: no more than this many, the nearest ones. 0: all. Equal on all ranks.
+  int max_rails = 0;
   // Of a packet, header included; messages that fit go in one. 0: about an MTU on efa, elsewhere
   // what holds TransportLimits::eager_bytes. Fewer where buffers for all peers would take over 256
   // MiB.

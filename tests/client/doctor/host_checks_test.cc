@@ -29,6 +29,11 @@ HostFacts Healthy() {
   facts.shmem_enabled = "advise";
   facts.cores = 96;
   facts.memory_bytes = int64_t{1} << 40;
+  facts.topology.numa_nodes = {{.number = 0}, {.number = 1}};
+  facts.topology.shows_pci = true;
+  facts.topology.cards = {{.name = "rdmap0", .place = {.numa_node = 0, .bridges = {1, 2}}},
+                          {.name = "rdmap1", .place = {.numa_node = 1, .bridges = {5, 6}}}};
+  facts.topology.gpus = {{.place = {.pci = "0000:21:00.0", .numa_node = 1, .bridges = {5, 6}}}};
   return facts;
 }
 
@@ -120,6 +125,21 @@ TEST(HostChecksTest, LockedMemoryIsAnErrorOnlyWhereEfaNeedsIt) {
   EXPECT_THAT(Of(facts, "devices").found, HasSubstr("4 EFA"));
 }
 
+TEST(HostChecksTest, EachGpuIsShownWithItsNearestCard) {
+  const Finding finding = Of(Healthy(), "topology");
+  EXPECT_EQ(finding.level, FindingLevel::kOk);
+  EXPECT_THAT(finding.found, HasSubstr("2 NUMA nodes"));
+  EXPECT_THAT(finding.found, HasSubstr("GPU 0000:21:00.0 nearest to rdmap1 (same PCI switch)"));
+}
+
+TEST(HostChecksTest, AContainerThatHidesPciIsANote) {
+  HostFacts facts = Healthy();
+  facts.topology = {.numa_nodes = {{.number = 0}}, .cards = {{.name = "eth0"}}};
+  const Finding finding = Of(facts, "topology");
+  EXPECT_EQ(finding.level, FindingLevel::kNote);
+  EXPECT_THAT(finding.found, HasSubstr("1 NUMA node; eth0; no PCI devices are visible"));
+}
+
 TEST(HostFactsTest, ThisHostHasANameCoresMemoryAndLoopback) {
   const HostFacts facts = ReadHostFacts();
   EXPECT_FALSE(facts.name.empty());
@@ -127,6 +147,7 @@ TEST(HostFactsTest, ThisHostHasANameCoresMemoryAndLoopback) {
   EXPECT_GT(facts.memory_bytes, 0);
   EXPECT_GT(facts.open_files, 0);
   EXPECT_FALSE(facts.interfaces.empty());
+  EXPECT_GE(facts.topology.cores, 1);
 }
 
 TEST(FindingTextTest, TextAndJson) {
