@@ -18,6 +18,7 @@ const std::vector<Layer>& Layers() {
       {"proto", {"base", "proto", "muster/v1"}},
       {"collectives/topology", {"base", "collectives/topology"}},
       {"collectives/schedule", {"base", "collectives/schedule"}},
+      {"collectives/model", {"base", "collectives/schedule", "collectives/model"}},
       {"collectives/reduce", {"base", "collectives/reduce", "collectives/schedule"}},
       {"collectives/transport",
        {"base", "collectives/topology", "collectives/transport", "collectives/reduce",
@@ -39,7 +40,8 @@ const char* const kOwnFolders[] = {"base",   "proto",  "muster/v1", "collectives
 
 // Time, random numbers and the network come in as arguments here.
 bool IsPure(const std::string& path) {
-  for (const char* folder : {"server/core", "worker/core", "collectives/schedule"}) {
+  for (const char* folder :
+       {"server/core", "worker/core", "collectives/schedule", "collectives/model"}) {
     if (IsUnder(path, folder)) return true;
   }
   for (const char* file : {"state/bucket_order.", "state/bucket_slices.", "state/layout.",
