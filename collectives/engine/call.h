@@ -24,6 +24,7 @@ struct RankGroup {
 struct Call {
   ScheduleRequest request;  // its algorithm may be kAuto; its ranks are the group's
   std::shared_ptr<const RankGroup> group;
+  std::vector<int32_t> hosts;  // of the group's ranks, if kAuto may depend on them
   DType dtype = DType::kU8;
   std::optional<ReduceOp> op;
   const void* input = nullptr;

@@ -75,20 +75,40 @@ int Communicator::world_size() const {
   return group_ == nullptr ? impl_->world_size() : static_cast<int>(group_->members.size());
 }
 
+std::string Communicator::transport_name() const { return impl_->transport_name(); }
+
+void Communicator::SetModel(std::shared_ptr<const LinkModel> model) {
+  impl_->SetModel(std::move(model));
+}
+
+std::vector<int32_t> Communicator::Hosts() const {
+  const std::vector<int32_t>& all = impl_->options().hosts;
+  if (group_ == nullptr || all.empty()) return all;
+  std::vector<int32_t> hosts;
+  for (const Rank member : group_->members) hosts.push_back(all[member]);
+  return hosts;
+}
+
+ChoiceRequest Communicator::ChoiceRequestFor(Collective collective, int64_t count,
+                                             DType dtype) const {
+  ChoiceRequest request = impl_->ChoiceRequestFor(collective, count, dtype, world_size());
+  request.hosts = Hosts();
+  if (group_ != nullptr) request.window.reset();
+  return request;
+}
+
+AlgorithmExplanation Communicator::ExplainChoice(Collective collective, int64_t count,
+                                                 DType dtype) const {
+  return impl_->ExplainChoice(ChoiceRequestFor(collective, count, dtype));
+}
+
 Work Communicator::Issue(Call call, const CollectiveOptions& options) {
   call.request.algorithm = options.algorithm;
   call.request.rank = rank();
   call.request.size = world_size();
   call.request.half_precision = call.op.has_value() && IsHalfPrecision(call.dtype);
-  if (options.algorithm == Algorithm::kHierarchical) {
-    call.request.hosts = impl_->options().hosts;
-    if (group_ != nullptr && !call.request.hosts.empty()) {
-      call.request.hosts.clear();
-      for (const Rank member : group_->members) {
-        call.request.hosts.push_back(impl_->options().hosts[member]);
-      }
-    }
-  }
+  if (options.algorithm == Algorithm::kHierarchical) call.request.hosts = Hosts();
+  if (options.algorithm == Algorithm::kAuto && impl_->options().any_order) call.hosts = Hosts();
   call.group = group_;
   return Work(impl_, impl_->Issue(std::move(call), options));
 }

@@ -50,6 +50,8 @@
 #include "collectives/engine/algorithm_use.h"
 #include "collectives/engine/operation_record.h"
 #include "collectives/engine/wait_watch.h"
+#include "collectives/model/cost_model.h"
+#include "collectives/model/link_model.h"
 #include "collectives/reduce/reduce.h"
 #include "collectives/schedule/schedule.h"
 #include "collectives/transport/transport.h"
@@ -60,8 +62,14 @@ struct CommunicatorOptions {
   // How a transfer is cut, so that receive, reduce and send overlap. Equal on all ranks (part of
   // the fingerprint).
   int64_t segment_bytes = 256 << 10;
-  // kAuto takes the direct algorithm up to this many bytes, and the ring above.
+  // Without a model kAuto takes the direct algorithm up to this many bytes, and the ring above.
   int64_t direct_limit_bytes = 64 << 10;
+  // With one kAuto takes what is predicted to be the fastest. Equal on all ranks (what it chooses
+  // is part of the fingerprint).
+  std::shared_ptr<const LinkModel> model;
+  // kAuto may also take algorithms that add in an order of their own, so that bits depend on the
+  // number of ranks and on the model. Only with a model. Equal on all ranks.
+  bool any_order = false;
   // Where ranks share memory: vectors up to this many bytes are reduced by every rank for itself,
   // larger ones by the owners of their chunks. Equal on all ranks. Negative: 4 KiB where each rank
   // has a core; 64 KiB where they share cores, since meets are dear there.
@@ -95,6 +103,13 @@ struct CollectiveOptions {
   Algorithm algorithm = Algorithm::kAuto;
   // The caller is going to Wait() at once: spares waking the background thread.
   bool caller_waits = false;
+};
+
+// What kAuto takes, in segments of how many bytes, and why, in one line.
+struct AlgorithmExplanation {
+  Algorithm algorithm = Algorithm::kDirect;
+  int64_t segment_bytes = 0;
+  std::string why;
 };
 
 class CommunicatorImpl;
@@ -135,6 +150,16 @@ class Communicator {
 
   Rank rank() const;
   int world_size() const;
+  // Of the transport: "tcp", "shm", "ofi", "in-process".
+  std::string transport_name() const;
+
+  // From the next call on (CommunicatorOptions::model); null: the rule. All ranks do it between the
+  // same calls. Subgroups share it.
+  void SetModel(std::shared_ptr<const LinkModel> model);
+  // What kAuto stands for where all ranks call it with `count` elements in all, root 0.
+  AlgorithmExplanation ExplainChoice(Collective collective, int64_t count, DType dtype) const;
+  // The same as a question to the cost model.
+  ChoiceRequest ChoiceRequestFor(Collective collective, int64_t count, DType dtype) const;
 
   // output = reduction of all ranks' inputs, `count` elements each.
   Work AllReduce(const void* input, void* output, int64_t count, DType dtype, ReduceOp op,
@@ -213,6 +238,8 @@ class Communicator {
  private:
   Communicator(std::shared_ptr<CommunicatorImpl> impl, std::shared_ptr<const RankGroup> group);
   Work Issue(Call call, const CollectiveOptions& options);
+  // Of this communicator's ranks; empty: unknown.
+  std::vector<int32_t> Hosts() const;
   std::shared_ptr<CommunicatorImpl> impl_;
   std::shared_ptr<const RankGroup> group_;  // null: all ranks
 };

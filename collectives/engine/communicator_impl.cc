@@ -8,7 +8,6 @@
 #include "base/check.h"
 #include "base/random.h"
 #include "base/status_macros.h"
-#include "collectives/schedule/make_schedule.h"
 #include "collectives/transport/culprit.h"
 #include "collectives/transport/window.h"
 
@@ -38,19 +37,13 @@ CommunicatorOptions Resolve(CommunicatorOptions options, const Transport& transp
   return options;
 }
 
-// Why kAuto stands for this one.
-std::string WhyAutomatic(Algorithm algorithm, int64_t direct_limit_bytes) {
-  switch (algorithm) {
-    case Algorithm::kWindow:
-      return "the ranks share memory";
-    case Algorithm::kDirect:
-    case Algorithm::kBinomialTree:
-      return absl::StrCat("fewest messages in a row; for up to ", direct_limit_bytes, " bytes");
-    case Algorithm::kRing:
-      return absl::StrCat("least on each link; for more than ", direct_limit_bytes, " bytes");
-    default:
-      return "";
-  }
+std::optional<ChoiceRequest::Window> WindowOf(Transport& transport,
+                                              const CommunicatorOptions& options) {
+  const Window* const window = transport.window();
+  if (window == nullptr) return std::nullopt;
+  return ChoiceRequest::Window{
+      options.window_small_limit_bytes,
+      WindowHalfBytes(window->stage_bytes(), options.segment_bytes, transport.world_size())};
 }
 
 template <typename Integer>
@@ -82,6 +75,7 @@ CommunicatorImpl::CommunicatorImpl(std::unique_ptr<Transport> transport,
       options_(Resolve(std::move(options), *transport_)),
       engine_(*transport_, options_.spin),
       wait_watch_(options_.wait_report_interval),
+      chooser_(options_, WindowOf(*transport_, options_)),
       background_([this] { Background(); }) {}
 
 CommunicatorImpl::~CommunicatorImpl() {
@@ -94,31 +88,61 @@ CommunicatorImpl::~CommunicatorImpl() {
   background_.join();
 }
 
+void CommunicatorImpl::SetModel(std::shared_ptr<const LinkModel> model) {
+  MutexLock lock(&mu_);
+  chooser_.SetModel(std::move(model));
+  // What is in use is told anew: until now it was the measuring's.
+  plans_.clear();
+  uses_ = AlgorithmUses();
+}
+
+ChoiceRequest CommunicatorImpl::ChoiceRequestFor(Collective collective, int64_t count, DType dtype,
+                                                 int size) const {
+  MutexLock lock(&mu_);
+  return chooser_.RequestFor(collective, count, dtype, size);
+}
+
+AlgorithmExplanation CommunicatorImpl::ExplainChoice(const ChoiceRequest& request) {
+  MutexLock lock(&mu_);
+  return chooser_.Explain(request);
+}
+
+absl::StatusOr<int64_t> CommunicatorImpl::ResolveAlgorithm(Call& call, int64_t total,
+                                                           absl::string_view* why) {
+  ScheduleRequest& request = call.request;
+  if (request.algorithm == Algorithm::kWindow) {
+    const bool possible = transport_->window() != nullptr && call.group == nullptr &&
+                          WindowSchedule::Supports(request.collective);
+    if (possible) return options_.segment_bytes;
+    return absl::InvalidArgumentError(
+        absl::StrCat("the window algorithm needs ranks that share memory (transport shm) and a "
+                     "collective that has it; this is ",
+                     Name(request.collective), " over ", std::string(transport_->name())));
+  }
+  if (request.algorithm != Algorithm::kAuto) return options_.segment_bytes;
+  if (request.collective == Collective::kAllToAll) {
+    // What one rank sends: blocks are given once for all, or for all pairs.
+    total = request.counts.empty() ? total * request.size : total / request.size;
+  }
+  ChoiceRequest question = chooser_.RequestFor(request.collective, total, call.dtype, request.size);
+  question.root = request.root;
+  question.hosts = call.hosts;
+  if (call.group != nullptr) question.window.reset();
+  const AlgorithmChooser::Chosen& chosen = chooser_.Choose(question);
+  request.algorithm = chosen.algorithm;
+  if (chosen.algorithm == Algorithm::kHierarchical) request.hosts = call.hosts;
+  *why = chosen.why;
+  return chosen.segment_bytes;
+}
+
 absl::Status CommunicatorImpl::Prepare(Call& call, Operation& operation) {
   MUSTER_RETURN_IF_ERROR(CheckCall(call));
   ScheduleRequest& request = call.request;
   const Algorithm asked = request.algorithm;
   int64_t total = request.count;
   for (int64_t count : request.counts) total += count;
-  Window* const window = transport_->window();
-  if (request.algorithm == Algorithm::kWindow || request.algorithm == Algorithm::kAuto) {
-    const bool possible =
-        window != nullptr && call.group == nullptr && WindowSchedule::Supports(request.collective);
-    if (possible) {
-      request.algorithm = Algorithm::kWindow;
-    } else if (request.algorithm == Algorithm::kWindow) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("the window algorithm needs ranks that share memory (transport shm) and a "
-                       "collective that "
-                       "has it; this is ",
-                       Name(request.collective), " over ", std::string(transport_->name())));
-    }
-  }
-  if (request.algorithm == Algorithm::kAuto) {
-    request.algorithm = ChooseAlgorithm(request.collective, request.half_precision,
-                                        total * static_cast<int64_t>(SizeOf(call.dtype)),
-                                        request.size, options_.direct_limit_bytes);
-  }
+  absl::string_view why;  // the chooser's, until its next choice
+  MUSTER_ASSIGN_OR_RETURN(const int64_t segment_bytes, ResolveAlgorithm(call, total, &why));
   absl::Span<const Rank> members;
   if (call.group != nullptr) members = call.group->members;
   PlanKey key = {request.collective,
@@ -128,6 +152,7 @@ absl::Status CommunicatorImpl::Prepare(Call& call, Operation& operation) {
                  request.root,
                  request.destination,
                  call.group == nullptr ? 0 : call.group->scope,
+                 segment_bytes,
                  request.count,
                  request.counts};
   if (last_key_ != key) {
@@ -135,15 +160,14 @@ absl::Status CommunicatorImpl::Prepare(Call& call, Operation& operation) {
     if (it == plans_.end()) {
       AnyPlan plan;
       if (request.algorithm == Algorithm::kWindow) {
-        plan.in_window = MakeWindowPlan(request, call.dtype, window->stage_bytes(),
-                                        options_.segment_bytes, options_.window_small_limit_bytes);
+        plan.in_window = MakeWindowPlan(request, call.dtype, transport_->window()->stage_bytes(),
+                                        segment_bytes, options_.window_small_limit_bytes);
       } else {
         MUSTER_ASSIGN_OR_RETURN(plan.by_messages,
-                                MakePlan(request, members, call.dtype, options_.segment_bytes));
+                                MakePlan(request, members, call.dtype, segment_bytes));
       }
       const int64_t bytes = total * static_cast<int64_t>(SizeOf(call.dtype));
-      uses_.Note(request.collective, asked, request.algorithm, bytes,
-                 WhyAutomatic(request.algorithm, options_.direct_limit_bytes));
+      uses_.Note(request.collective, asked, request.algorithm, bytes, std::string(why));
       if (plans_.size() >= kMaxPlans) plans_.clear();
       it = plans_.emplace(key, std::move(plan)).first;
     }
@@ -162,7 +186,7 @@ absl::Status CommunicatorImpl::Prepare(Call& call, Operation& operation) {
   fingerprint.root = request.root;
   fingerprint.count = total;
   fingerprint.counts_hash = HashParts(request);
-  fingerprint.segment_bytes = options_.segment_bytes;
+  fingerprint.segment_bytes = segment_bytes;
   operation.op = call.op.value_or(ReduceOp::kSum);
   operation.input = static_cast<const std::byte*>(call.input);
   operation.output = static_cast<std::byte*>(call.output);

@@ -18,6 +18,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/container/flat_hash_map.h"
 #include "base/mutex.h"
+#include "collectives/engine/algorithm_chooser.h"
 #include "collectives/engine/algorithm_use.h"
 #include "collectives/engine/call.h"
 #include "collectives/engine/communicator.h"
@@ -36,6 +37,12 @@ class CommunicatorImpl {
   Rank rank() const { return transport_->rank(); }
   int world_size() const { return transport_->world_size(); }
   const CommunicatorOptions& options() const { return options_; }
+  std::string transport_name() const { return std::string(transport_->name()); }
+
+  void SetModel(std::shared_ptr<const LinkModel> model) ABSL_LOCKS_EXCLUDED(mu_);
+  ChoiceRequest ChoiceRequestFor(Collective collective, int64_t count, DType dtype, int size) const
+      ABSL_LOCKS_EXCLUDED(mu_);
+  AlgorithmExplanation ExplainChoice(const ChoiceRequest& request) ABSL_LOCKS_EXCLUDED(mu_);
 
   std::shared_ptr<Operation> Issue(Call call, const CollectiveOptions& options)
       ABSL_LOCKS_EXCLUDED(mu_);
@@ -58,13 +65,15 @@ class CommunicatorImpl {
     Rank root;
     Rank destination;
     uint64_t group;
+    int64_t segment_bytes;
     int64_t count;
     std::vector<int64_t> counts;
     bool operator==(const PlanKey&) const = default;
     template <typename H>
     friend H AbslHashValue(H h, const PlanKey& key) {
       return H::combine(std::move(h), key.collective, key.algorithm, key.dtype, key.in_place,
-                        key.root, key.destination, key.group, key.count, key.counts);
+                        key.root, key.destination, key.group, key.segment_bytes, key.count,
+                        key.counts);
     }
   };
 
@@ -74,6 +83,10 @@ class CommunicatorImpl {
     std::shared_ptr<const WindowPlan> in_window;
   };
 
+  // Gives the call the algorithm that it leaves open, and says why. Returns the bytes of its
+  // segments.
+  absl::StatusOr<int64_t> ResolveAlgorithm(Call& call, int64_t total, absl::string_view* why)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Checks the call, resolves its algorithm and fills in fingerprint and plan.
   absl::Status Prepare(Call& call, Operation& operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The operation, just added to outstanding_, need not wait for a driver to start it.
@@ -112,6 +125,7 @@ class CommunicatorImpl {
   absl::flat_hash_map<PlanKey, AnyPlan> plans_ ABSL_GUARDED_BY(mu_);
   std::optional<PlanKey> last_key_ ABSL_GUARDED_BY(mu_);  // the plan used last is mostly the next
   AnyPlan last_plan_ ABSL_GUARDED_BY(mu_);
+  AlgorithmChooser chooser_ ABSL_GUARDED_BY(mu_);
   std::optional<MeshFailure> failure_ ABSL_GUARDED_BY(mu_);
   AlgorithmUses uses_ ABSL_GUARDED_BY(mu_);
   OperationRecorder recorder_ ABSL_GUARDED_BY(mu_);

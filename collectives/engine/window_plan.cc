@@ -16,6 +16,10 @@ std::vector<std::vector<WindowStep>> AllSteps(const WindowSchedule& schedule) {
 
 }  // namespace
 
+int64_t WindowHalfBytes(int64_t stage_bytes, int64_t segment_bytes, int size) {
+  return std::min(stage_bytes / 4, std::max<int64_t>(segment_bytes, 1024) * size);
+}
+
 std::shared_ptr<const WindowPlan> MakeWindowPlan(const ScheduleRequest& request, DType dtype,
                                                  int64_t stage_bytes, int64_t segment_bytes,
                                                  int64_t small_limit_bytes) {
@@ -23,9 +27,7 @@ std::shared_ptr<const WindowPlan> MakeWindowPlan(const ScheduleRequest& request,
   plan->request = request;
   plan->dtype = dtype;
   const auto element_bytes = static_cast<int64_t>(SizeOf(dtype));
-  const int64_t half_bytes =
-      std::min(stage_bytes / 4, std::max<int64_t>(segment_bytes, 1024) * request.size);
-  plan->half_elements = half_bytes / element_bytes;
+  plan->half_elements = WindowHalfBytes(stage_bytes, segment_bytes, request.size) / element_bytes;
   const int64_t bytes = std::max(InputCount(request), OutputCount(request)) * element_bytes;
   plan->past_caches = bytes >= kPastCachesBytes;
   int64_t whole = request.count;

@@ -25,6 +25,9 @@ struct WindowPlan {
   std::vector<std::vector<WindowStep>> direct_steps;
 };
 
+// Bytes of each half of a stage's parts, for pieces of about `segment_bytes`.
+int64_t WindowHalfBytes(int64_t stage_bytes, int64_t segment_bytes, int size);
+
 // Vectors up to `small_limit_bytes` go the small way, where they fit the stage. Pieces staged hold
 // about `segment_bytes`. The same numbers on all ranks.
 std::shared_ptr<const WindowPlan> MakeWindowPlan(const ScheduleRequest& request, DType dtype,

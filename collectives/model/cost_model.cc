@@ -215,23 +215,27 @@ AlgorithmChoice Choose(const LinkModel& model, const ChoiceRequest& request) {
   return choice;
 }
 
-std::string Explain(const LinkModel& model, const ChoiceRequest& request,
-                    const AlgorithmChoice& choice) {
-  const Prediction& best = choice.considered[0];
-  std::string text = absl::StrFormat(
-      "%s of %s (%s) by %d ranks over %s: %s, predicted %s", Name(request.collective),
-      Size(request.count * static_cast<int64_t>(SizeOf(request.dtype))), Name(request.dtype),
-      request.size, model.transport, Name(best.algorithm), Time(best.seconds));
-  if (best.segment_bytes != request.segment_bytes) {
-    absl::StrAppend(&text, " in segments of ", Size(best.segment_bytes));
-  }
+std::string Comparison(const AlgorithmChoice& choice) {
   std::vector<std::string> others;
   for (size_t i = 1; i < choice.considered.size(); ++i) {
     others.push_back(absl::StrCat(Name(choice.considered[i].algorithm), " ",
                                   Time(choice.considered[i].seconds)));
   }
-  absl::StrAppend(&text, others.empty() ? ", the only one there is"
-                                        : absl::StrCat("; ", absl::StrJoin(others, ", ")));
+  return absl::StrCat(
+      "predicted ", Time(choice.considered[0].seconds),
+      others.empty() ? ", the only one there is" : absl::StrCat("; ", absl::StrJoin(others, ", ")));
+}
+
+std::string Explain(const LinkModel& model, const ChoiceRequest& request,
+                    const AlgorithmChoice& choice) {
+  std::string text =
+      absl::StrFormat("%s of %s (%s) by %d ranks over %s: %s, ", Name(request.collective),
+                      Size(request.count * static_cast<int64_t>(SizeOf(request.dtype))),
+                      Name(request.dtype), request.size, model.transport, Name(choice.algorithm));
+  if (choice.segment_bytes != request.segment_bytes) {
+    absl::StrAppend(&text, "in segments of ", Size(choice.segment_bytes), ", ");
+  }
+  absl::StrAppend(&text, Comparison(choice));
   if (!choice.out_of_order.empty()) {
     const auto append = [](std::string* out, Algorithm algorithm) { out->append(Name(algorithm)); };
     absl::StrAppend(&text, "; left out, as they add in another order: ",

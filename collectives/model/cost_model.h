@@ -68,6 +68,9 @@ ScheduleRequest ToScheduleRequest(const ChoiceRequest& request, Algorithm algori
 // The fastest; of equals the first that AlgorithmsOf names.
 AlgorithmChoice Choose(const LinkModel& model, const ChoiceRequest& request);
 
+// The same without what was asked: "predicted 12.0 us; direct 14.1 us".
+std::string Comparison(const AlgorithmChoice& choice);
+
 // One line: what was chosen, what the others would take, and what was left out.
 std::string Explain(const LinkModel& model, const ChoiceRequest& request,
                     const AlgorithmChoice& choice);
