@@ -40,6 +40,13 @@ bool IsInteger(DType dtype) {
   return false;
 }
 
+// With two ranks these are the ring under other names.
+bool IsRingOfTwo(Algorithm algorithm, int size) {
+  return size <= 2 &&
+         (algorithm == Algorithm::kHalvingDoubling || algorithm == Algorithm::kDoubleTree ||
+          algorithm == Algorithm::kHierarchical);
+}
+
 int64_t WholeCount(const ScheduleRequest& request) {
   int64_t whole = request.count;
   if (request.collective == Collective::kAllToAll) whole *= request.size;
@@ -99,7 +106,10 @@ Prediction PredictBest(const LinkModel& model, const ChoiceRequest& request, Alg
                   .factor = FactorOf(model, request.collective, algorithm, bytes)};
   best.seconds = PredictMessages(model, schedule, request.dtype, request.segment_bytes);
   double least = best.seconds * kSegmentGain;
+  // What was measured counts more than what other segments promise.
+  const bool measured = IsMeasured(model, request.collective, algorithm);
   for (const int64_t segment : {request.segment_bytes / 4, request.segment_bytes * 4}) {
+    if (measured) break;
     if (segment < kLeastSegment || segment > kMostSegment) continue;
     const double seconds = PredictMessages(model, schedule, request.dtype, segment);
     if (seconds >= least) continue;
@@ -199,6 +209,7 @@ AlgorithmChoice Choose(const LinkModel& model, const ChoiceRequest& request) {
   }
   for (const Algorithm algorithm : AlgorithmsOf(request.collective)) {
     if (algorithm == Algorithm::kHierarchical && request.hosts.empty()) continue;
+    if (IsRingOfTwo(algorithm, request.size)) continue;
     if (!ValidateRequest(ToScheduleRequest(request, algorithm)).ok()) continue;
     if (!request.any_order &&
         !KeepsBits(request.collective, algorithm, request.dtype, request.size)) {

@@ -53,6 +53,16 @@ std::vector<Point> PointsOf(const LinkModel& model, Collective collective, Algor
   return points;
 }
 
+// The halves of an all-reduce are measured with it.
+std::vector<Point> PointsFor(const LinkModel& model, Collective collective, Algorithm algorithm) {
+  std::vector<Point> points = PointsOf(model, collective, algorithm);
+  if (points.empty() &&
+      (collective == Collective::kReduceScatter || collective == Collective::kAllGather)) {
+    points = PointsOf(model, Collective::kAllReduce, algorithm);
+  }
+  return points;
+}
+
 template <typename Enum>
 std::optional<Enum> FromName(absl::Span<const Enum> all, absl::string_view name) {
   for (const Enum each : all) {
@@ -161,13 +171,12 @@ double RateOf(absl::Span<const RateAt> rates, int64_t bytes) {
 }
 
 double FactorOf(const LinkModel& model, Collective collective, Algorithm algorithm, int64_t bytes) {
-  std::vector<Point> points = PointsOf(model, collective, algorithm);
-  // Its halves are what an all-reduce is made of.
-  if (points.empty() &&
-      (collective == Collective::kReduceScatter || collective == Collective::kAllGather)) {
-    points = PointsOf(model, Collective::kAllReduce, algorithm);
-  }
+  const std::vector<Point> points = PointsFor(model, collective, algorithm);
   return points.empty() ? 1 : ValueAt(points, bytes);
+}
+
+bool IsMeasured(const LinkModel& model, Collective collective, Algorithm algorithm) {
+  return !PointsFor(model, collective, algorithm).empty();
 }
 
 std::string ToText(const LinkModel& model) {

@@ -53,6 +53,8 @@ struct LinkModel {
 // host.
 double RateOf(absl::Span<const RateAt> rates, int64_t bytes);  // 0 without rates
 double FactorOf(const LinkModel& model, Collective collective, Algorithm algorithm, int64_t bytes);
+// Whether such a factor was measured; otherwise it is 1.
+bool IsMeasured(const LinkModel& model, Collective collective, Algorithm algorithm);
 
 // Lines of words. Numbers are rounded to six digits: ranks agree on the text, not on a model.
 std::string ToText(const LinkModel& model);

@@ -19,11 +19,15 @@ namespace {
 constexpr int64_t kMostTextBytes = 1 << 20;
 // Vectors of which rates are measured, and those of which algorithms are.
 constexpr int64_t kRateBytes[] = {64 << 10, 1 << 20, 4 << 20};
-constexpr int64_t kFactorBytes[] = {256, 8 << 10, 64 << 10, 512 << 10, 4 << 20};
-// The median of this many counts, each of repetitions that take about this long together.
-constexpr int kRounds = 5;
-constexpr double kRoundSeconds = 1.5e-3;
+constexpr int64_t kFactorBytes[] = {256, 4 << 10, 16 << 10, 64 << 10, 256 << 10, 1 << 20, 4 << 20};
+// Of so many rounds the lower quartile counts, each of repetitions that take about this long
+// together: what else runs on the host for a moment only ever adds, and a model is kept.
+constexpr int kRounds = 7;
+constexpr double kRoundSeconds = 1e-3;
 constexpr int64_t kMostRepetitions = 40;
+// Of a round's repetitions one in so many comes before, untimed: how long waits spin is learnt from
+// those before, which were another probe's.
+constexpr int64_t kWarmUpShare = 4;
 // Share of the budget for the mesh's own numbers; the rest is for algorithms.
 constexpr double kShareOfRates = 0.4;
 
@@ -32,9 +36,9 @@ constexpr double kHopeless = 4;
 
 using Probe = std::function<absl::Status()>;
 
-double Median(std::vector<double> values) {
+double LowerQuartile(std::vector<double> values) {
   std::sort(values.begin(), values.end());
-  return values[values.size() / 2];
+  return values[values.size() / 4];
 }
 
 class Measurement {
@@ -76,7 +80,7 @@ class Measurement {
                          output_.data());
   }
 
-  // Seconds of each probe, the median of rounds in which they take turns; nothing if rank 0 finds
+  // Seconds of each probe, of rounds in which they take turns; nothing if rank 0 finds
   // that it would take longer than until `share` of the budget is spent. `foreseen`: of all probes,
   // once each; 0: not known.
   absl::StatusOr<std::vector<double>> Time(double share, double foreseen,
@@ -95,7 +99,8 @@ class Measurement {
       const double took = absl::ToDoubleSeconds(absl::Now() - start);
       repetitions[i] = std::clamp(static_cast<int64_t>(kRoundSeconds / std::max(took, 1e-9)),
                                   int64_t{1}, kMostRepetitions);
-      expected += kRounds * static_cast<double>(repetitions[i]) * took;
+      expected +=
+          kRounds * static_cast<double>(repetitions[i] + repetitions[i] / kWarmUpShare) * took;
     }
     if (!fits(expected)) std::fill(repetitions.begin(), repetitions.end(), 0);
     MUSTER_RETURN_IF_ERROR(RootsWord(&repetitions));
@@ -103,16 +108,21 @@ class Measurement {
     std::vector<std::vector<double>> times(probes.size());
     for (int round = 0; round < kRounds; ++round) {
       for (size_t i = 0; i < probes.size(); ++i) {
+        for (int64_t n = 0; n < repetitions[i] / kWarmUpShare; ++n) {
+          MUSTER_RETURN_IF_ERROR(probes[i]());
+        }
         const absl::Time start = absl::Now();
         for (int64_t n = 0; n < repetitions[i]; ++n) MUSTER_RETURN_IF_ERROR(probes[i]());
         times[i].push_back(absl::ToDoubleSeconds(absl::Now() - start) /
                            static_cast<double>(repetitions[i]));
       }
     }
-    std::vector<double> medians;
-    for (std::vector<double>& of_probe : times) medians.push_back(Median(std::move(of_probe)));
-    MUSTER_RETURN_IF_ERROR(RootsWord(&medians));
-    return medians;
+    std::vector<double> typical;
+    for (std::vector<double>& of_probe : times) {
+      typical.push_back(LowerQuartile(std::move(of_probe)));
+    }
+    MUSTER_RETURN_IF_ERROR(RootsWord(&typical));
+    return typical;
   }
 
   // Rank 0's values on all ranks.

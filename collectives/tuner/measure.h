@@ -16,7 +16,7 @@ namespace muster {
 struct MeasureOptions {
   // What is not measured by then, on rank 0's clock, is not measured: the largest vectors come
   // last. No single probe begins that is expected to end later.
-  absl::Duration budget = absl::Milliseconds(400);
+  absl::Duration budget = absl::Milliseconds(600);
   // How far algorithms are from the formula is measured for these.
   std::vector<Collective> collectives = {Collective::kAllReduce};
   int64_t largest_bytes = 4 << 20;

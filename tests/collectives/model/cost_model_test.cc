@@ -111,6 +111,9 @@ TEST(CostModelTest, OnlyAlgorithmsOfTheCanonicalOrderUnlessAnyWillDo) {
 TEST(CostModelTest, TwoRanksAndIntegersHaveTheSameBitsInAnyOrder) {
   const LinkModel model = Network(2);
   EXPECT_EQ(Choose(model, Sum(64, 2)).algorithm, Algorithm::kRecursiveDoubling);
+  EXPECT_THAT(Considered(Choose(model, Sum(64, 2))),
+              UnorderedElementsAre(Algorithm::kRing, Algorithm::kDirect, Algorithm::kStar,
+                                   Algorithm::kRecursiveDoubling));
   ChoiceRequest integers = Sum(512, 5);
   integers.dtype = DType::kI64;
   EXPECT_THAT(Considered(Choose(model, integers)), Contains(Algorithm::kRecursiveDoubling));
@@ -135,6 +138,14 @@ TEST(CostModelTest, AnotherSegmentIsTakenWhereItIsClearlyBetter) {
       std::find_if(choice.considered.begin(), choice.considered.end(),
                    [](const Prediction& p) { return p.algorithm == Algorithm::kRing; });
   EXPECT_EQ(chain->segment_bytes, 256 << 10);
+  // What was measured was so in segments of the size configured.
+  LinkModel measured = model;
+  measured.factors = {{Collective::kBroadcast, Algorithm::kRing, 1, 1.0}};
+  for (const Prediction& each : Choose(measured, request).considered) {
+    if (each.algorithm == Algorithm::kRing) {
+      EXPECT_EQ(each.segment_bytes, 1 << 20);
+    }
+  }
   // Without hops to wait for there is nothing to gain.
   for (const Prediction& each : Choose(model, Sum(1 << 20, 8)).considered) {
     EXPECT_EQ(each.segment_bytes, 256 << 10) << Name(each.algorithm);

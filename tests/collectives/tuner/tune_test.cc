@@ -229,8 +229,10 @@ TEST(ChosenAlgorithmsTest, AnyChoiceGivesTheSameResults) {
         const bool has =
             ranks->ExplainChoice(Collective::kAllReduce, 1000, DType::kF32).algorithm == favourite;
         const auto all = AlgorithmsOf(Collective::kAllReduce);
-        EXPECT_EQ(has, std::find(all.begin(), all.end(), favourite) != all.end())
-            << Name(favourite);
+        if (ranks == &own) {
+          EXPECT_EQ(has, std::find(all.begin(), all.end(), favourite) != all.end())
+              << Name(favourite);
+        }
         Work work = ranks->AllReduce(data.data(), data.data(), 1000, DType::kF32, ReduceOp::kSum);
         ASSERT_TRUE(work.Wait().ok()) << work.status();
         EXPECT_EQ(data, std::vector<float>(1000, expected)) << Name(favourite);
