@@ -22,6 +22,7 @@
 #include "base/version.h"
 #include "client/commands/doctor.h"
 #include "client/commands/job_commands.h"
+#include "client/commands/tune.h"
 #include "client/commands/up.h"
 #include "client/output/console.h"
 #include "proto/rpc/address.h"
@@ -96,6 +97,55 @@ CLI::App* AddUp(CLI::App* app, UpOptions* options) {
   return up;
 }
 
+std::string HostName() {
+  char name[256] = {};
+  return gethostname(name, sizeof(name) - 1) == 0 ? name : "unknown";
+}
+
+CLI::App* AddTune(CLI::App* app, TuneCommandOptions* options) {
+  CLI::App* tune = app->add_subcommand(
+      "tune",
+      "Measure collectives among local ranks and show which algorithm is chosen for a size");
+  tune->add_option("--ranks", options->ranks, "Numbers of ranks, such as 2,4")
+      ->delimiter(',')
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  tune->add_option("--transport", options->transports, "Of inproc, shm, tcp, ofi")
+      ->delimiter(',')
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->capture_default_str()
+      ->check(CLI::IsMember({"inproc", "shm", "tcp", "ofi"}));
+  tune->add_option("--bytes", options->bytes,
+                   "Sizes of the whole f32 vector: a list, or a range by fours (1KiB-64MiB)")
+      ->capture_default_str();
+  tune->add_option("--collective", options->collective, "Which collective")->capture_default_str();
+  tune->add_option("--rounds", options->rounds, "Rounds of --verify; the median counts")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
+  tune->add_option("--budget-ms", options->budget_ms, "Time for measuring the model")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{60'000}));
+  tune->add_option("--cache", options->cache_directory,
+                   "Directory of kept models (of all-reduce); none by default")
+      ->check(NotEmpty);
+  tune->add_flag("--any-order", options->any_order,
+                 "Also algorithms whose sums are not in the canonical order");
+  tune->add_flag("--explain", options->explain, "A line for each size that says why");
+  tune->add_flag("--verify", options->verify,
+                 "Measure all candidates; show how far the choice is from the best");
+  tune->add_flag("--json", options->json, "JSON for scripts, one object a line");
+  return tune;
+}
+
+int RunTune(TuneCommandOptions options) {
+  options.host = HostName();
+  options.software_version = kSoftwareVersion;
+  PosixFileSystem files;
+  Console console(stdout, IsTerminal(stdout) && !options.json);
+  return TuneCommand(options, files, &console);
+}
+
 int RunUp(UpOptions options) {
   const absl::StatusOr<std::string> directory = BinaryDirectory();
   if (!directory.ok()) return Complain(directory.status(), 1);
@@ -157,6 +207,8 @@ int Main(int argc, char** argv) {
                    "Also whether this coordinator (host:port) can be reached from here")
       ->check(NotEmpty);
   doctor->add_flag("--json", doctor_options.json, "JSON for scripts, one object a line");
+  TuneCommandOptions tune_options;
+  const CLI::App* tune = AddTune(&app, &tune_options);
   std::vector<std::string> commands;
   for (const CLI::App* command : app.get_subcommands(nullptr)) {
     commands.push_back(command->get_name());
@@ -178,6 +230,7 @@ int Main(int argc, char** argv) {
   // gRPC's threads may log until the process ends; what matters is in the status of a failed call.
   RouteGrpcLogTo(*MakeSilentLogger().release());
   if (up->parsed()) return RunUp(up_options);
+  if (tune->parsed()) return RunTune(std::move(tune_options));
   if (doctor->parsed()) {
     if (const auto address = ParseAddressToDial(doctor_options.coordinator);
         !doctor_options.coordinator.empty() && !address.ok()) {

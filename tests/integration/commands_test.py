@@ -38,6 +38,30 @@ class CommandsTest(DaemonsTest):
         self.assertEqual(code, 1)
         self.assertIn("cannot be reached", out)
 
+    def test_tune_shows_the_choice_for_each_size(self):
+        def tune(*arguments):
+            result = subprocess.run([BINARIES / "muster", "tune", *arguments],
+                                    capture_output=True, text=True, timeout=60)
+            return result.returncode, result.stdout, result.stderr
+
+        arguments = ["--transport", "inproc,tcp", "--ranks", "2,3", "--bytes", "1KiB,64KiB"]
+        code, out, error = tune(*arguments, "--json")
+        self.assertEqual(code, 0, error)
+        rows = [json.loads(line) for line in out.splitlines()]
+        self.assertEqual([(row["transport"], row["ranks"], row["bytes"]) for row in rows],
+                         [(transport, ranks, size) for transport in ("inproc", "tcp")
+                          for ranks in (2, 3) for size in (1 << 10, 64 << 10)])
+        for row in rows:
+            self.assertIn(row["algorithm"], [each["algorithm"] for each in row["candidates"]])
+        code, out, error = tune(*arguments, "--explain")
+        self.assertEqual(code, 0, error)
+        self.assertIn("all-reduce of 64 KiB (f32) by 3 ranks over tcp", out)
+        for wrong in (["--bytes", "7"], ["--collective", "all"], ["--transport", "pigeon"],
+                      ["--ranks", "0"]):
+            code, _, error = tune(*wrong)
+            self.assertEqual(code, 2, error)
+            self.assertIn(wrong[0], error)
+
     def test_an_answer_that_is_lost_is_a_failure(self):
         self.start_fleet(1)
         job = self.submit(self.job(steps=20))
