@@ -152,6 +152,8 @@ struct CommunicationSpec {
   Transport transport = Transport::kAutomatic;
   int64_t straggler_ms = 0;  // 0: by the steps' duration
   std::string provider;      // of kLibfabric; empty: any
+  enum class SummationOrder : uint8_t { kCanonical, kAny };
+  SummationOrder summation_order = SummationOrder::kCanonical;
   bool operator==(const CommunicationSpec&) const = default;
 };
 

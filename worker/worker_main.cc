@@ -41,6 +41,15 @@ std::string DefaultName(absl::string_view host) {
   return name + suffix;
 }
 
+// Of the user's caches; empty where there is no place for them.
+std::string DefaultModelCache() {
+  if (const char* caches = getenv("XDG_CACHE_HOME"); caches != nullptr && caches[0] == '/') {
+    return JoinPath(caches, "muster");
+  }
+  const char* const home = getenv("HOME");
+  return home != nullptr && home[0] == '/' ? JoinPath(home, ".cache/muster") : "";
+}
+
 // libgomp's threads spin for milliseconds before they sleep, and where cores are shared they take
 // them from the very thread they wait for: steps become ten times longer. The library reads its
 // environment before main() begins, so the program starts anew, unless somebody has chosen already.
@@ -97,6 +106,9 @@ int Main(int argc, char** argv) {
   app.add_option("--run-directory", options.run_directory,
                  "Where rank 0 writes TensorBoard and JSON-lines metrics; none by default")
       ->check(NotEmpty);
+  app.add_option("--model-cache", options.model_cache,
+                 "Directory where measurements of meshes are kept; empty: measure at each start")
+      ->default_val(DefaultModelCache());
   app.add_option("--connect-timeout-ms", connect_timeout_ms,
                  "Give up if the coordinator can't be reached for this long at start")
       ->default_val(connect_timeout_ms)

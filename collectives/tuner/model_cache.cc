@@ -23,8 +23,9 @@ std::string Header(const MeshIdentity& identity, absl::string_view text) {
 std::string Describe(const MeshIdentity& identity) {
   std::map<std::string, int> ranks_of;
   for (const std::string& host : identity.hosts) ++ranks_of[host];
-  std::string text = absl::StrCat(identity.transport, identity.any_order ? " any-order" : "",
-                                  " muster-", identity.software_version);
+  std::string text =
+      absl::StrCat(identity.transport, identity.provider.empty() ? "" : " ", identity.provider,
+                   identity.any_order ? " any-order" : "", " muster-", identity.software_version);
   for (const auto& [host, ranks] : ranks_of) absl::StrAppend(&text, " ", host, ":", ranks);
   return text;
 }

@@ -16,6 +16,7 @@ namespace muster {
 // What a model belongs to.
 struct MeshIdentity {
   std::string transport;           // as Transport::name() says
+  std::string provider;            // of libfabric, else empty
   std::vector<std::string> hosts;  // of each rank
   bool any_order = false;          // which algorithms were measured
   std::string software_version;

@@ -19,7 +19,8 @@ bool Contains(const MeshIdentity& larger, const MeshIdentity& smaller) {
   std::vector<std::string> all = larger.hosts, some = smaller.hosts;
   std::sort(all.begin(), all.end());
   std::sort(some.begin(), some.end());
-  return larger.transport == smaller.transport && larger.any_order == smaller.any_order &&
+  return larger.transport == smaller.transport && larger.provider == smaller.provider &&
+         larger.any_order == smaller.any_order &&
          std::includes(all.begin(), all.end(), some.begin(), some.end());
 }
 

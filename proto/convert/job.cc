@@ -266,6 +266,21 @@ absl::StatusOr<CommunicationSpec> ConvertCommunication(const v1::Communication& 
       return FieldError("communication.transport", "TCP, SHARED_MEMORY, LIBFABRIC or absent",
                         absl::StrCat("number ", static_cast<int>(communication.transport())));
   }
+  switch (communication.summation_order()) {
+    case v1::Communication::SUMMATION_ORDER_UNSPECIFIED:
+    case v1::Communication::CANONICAL:
+      break;
+    case v1::Communication::ANY:
+      if (spec.algorithm != CommunicationSpec::Algorithm::kAutomatic) {
+        return FieldError("communication.summation_order",
+                          "CANONICAL or absent where communication.algorithm is given", "ANY");
+      }
+      spec.summation_order = CommunicationSpec::SummationOrder::kAny;
+      break;
+    default:
+      return FieldError("communication.summation_order", "CANONICAL, ANY or absent",
+                        absl::StrCat("number ", static_cast<int>(communication.summation_order())));
+  }
   if (communication.has_bucket_bytes()) spec.bucket_bytes = communication.bucket_bytes();
   MUSTER_RETURN_IF_ERROR(CheckRange("communication.bucket_bytes", spec.bucket_bytes,
                                     kLeastBucketBytes, kMaxBucketBytes));

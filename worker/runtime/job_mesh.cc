@@ -1,9 +1,7 @@
 // The part of JobRunner that connects a view's mesh, tells how it communicates, and ends it.
 #include <algorithm>
-#include <map>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
@@ -14,21 +12,6 @@
 #include "worker/runtime/job_runner.h"
 
 namespace muster {
-namespace {
-
-// The host of each member as a number, by the identity it joined with.
-std::vector<int32_t> HostsOf(const View& view) {
-  std::map<std::string, int32_t> numbers;
-  std::vector<int32_t> hosts;
-  for (const Member& member : view.members) {
-    hosts.push_back(
-        numbers.emplace(member.host, static_cast<int32_t>(numbers.size())).first->second);
-  }
-  return hosts;
-}
-
-}  // namespace
-
 void JobRunner::DoConnect(const View& view) {
   MeshSpec spec;
   spec.epoch = view.epoch;
@@ -59,7 +42,9 @@ void JobRunner::DoConnect(const View& view) {
   if (options_.gauges != nullptr) options_.gauges->Set(path_);
   core_.Dispatch(worker::PathMeasured{view.epoch, path_});
   CommunicatorOptions options;
-  options.default_timeout = absl::Milliseconds(context_->spec().communication.timeout_ms);
+  const CommunicationSpec& communication = context_->spec().communication;
+  options.default_timeout = absl::Milliseconds(communication.timeout_ms);
+  options.any_order = communication.summation_order == CommunicationSpec::SummationOrder::kAny;
   options.hosts = HostsOf(view);
   options.on_wait = [this, view](const OperationWait& wait) {
     core_.Dispatch(worker::WaitMeasured{view.epoch, waits_->Take(view, wait, absl::Now())});
@@ -67,14 +52,13 @@ void JobRunner::DoConnect(const View& view) {
   options.on_failure = [this, epoch = view.epoch](const MeshFailure& failure) {
     ReportMeshFailure(epoch, failure.status, failure.culprit);
   };
-  absl::StatusOr<std::unique_ptr<Communicator>> communicator =
+  absl::StatusOr<std::unique_ptr<Communicator>> created =
       Communicator::Create(std::move(mesh->transport), std::move(options));
-  if (!communicator.ok()) {
-    return ReportMeshFailure(view.epoch, communicator.status(), std::nullopt);
-  }
+  if (!created.ok()) return ReportMeshFailure(view.epoch, created.status(), std::nullopt);
+  const std::shared_ptr<Communicator> communicator = *std::move(created);
   {
     MutexLock lock(&mutex_);
-    communicator_ = *std::move(communicator);
+    communicator_ = communicator;
     communicator_epoch_ = view.epoch;
   }
   view_ = view;
@@ -85,6 +69,13 @@ void JobRunner::DoConnect(const View& view) {
   // StopMesh may have come before the communicator was there to be aborted; its order to close the
   // mesh is queued behind this one.
   if (view.epoch < stopped_below()) return;
+  const absl::Status tuned =
+      tuner_.Tune(*communicator, view, context_->spec().communication, path_.provider);
+  if (!tuned.ok()) {
+    const std::optional<MeshFailure> failure = communicator->failure();
+    return ReportMeshFailure(view.epoch, Annotate(tuned, "measuring the mesh"),
+                             failure.has_value() ? failure->culprit : std::nullopt);
+  }
   {
     MutexLock lock(&mutex_);
     source_.Offer(view.job, fleet_id_, self_, replica_.get());

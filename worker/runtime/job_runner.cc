@@ -22,6 +22,7 @@ JobRunner::JobRunner(const JobRunnerOptions& options, CorePort& core, TcpListene
       files_(files),
       source_(source),
       logger_(logger),
+      tuner_(options.model_cache, files, logger),
       thread_([this] { Run(); }) {}
 
 JobRunner::~JobRunner() {

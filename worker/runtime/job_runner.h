@@ -31,6 +31,7 @@
 #include "worker/runtime/job_metrics.h"
 #include "worker/runtime/learning.h"
 #include "worker/runtime/mesh_operations.h"
+#include "worker/runtime/mesh_tuner.h"
 #include "worker/runtime/replica.h"
 #include "worker/runtime/state_feed.h"
 #include "worker/runtime/step_meter.h"
@@ -61,6 +62,7 @@ struct JobRunnerOptions {
   WorkerGauges* gauges = nullptr;  // may be null
   // Is shown the mesh in force; may be null.
   MeshOperations* operations = nullptr;
+  std::string model_cache;  // directory of measured meshes; empty: none
   // For all links of a view's mesh to be up; then the view has failed.
   absl::Duration mesh_timeout = absl::Seconds(10);
   // For the job's last checkpoint to be complete, the one before it included; then the job fails.
@@ -176,6 +178,7 @@ class JobRunner : private CheckpointObserver, private LearningObserver {
   std::unique_ptr<WaitReporter> waits_;  // outlives every mesh of the job that drives
   CommunicationPath path_;               // of view_
   std::unique_ptr<Learning> learning_;
+  MeshTuner tuner_;
   std::optional<View> view_;
   std::shared_ptr<Communicator> closed_mesh_;  // until what it was doing is written
   Epoch closed_epoch_ = 0;

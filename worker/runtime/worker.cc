@@ -104,6 +104,7 @@ class Daemon::Impl : private SessionObserver {
                          .run_directory = options_.run_directory,
                          .gauges = gauges_.get(),
                          .operations = &operations_,
+                         .model_cache = options_.model_cache,
                          .mesh_timeout = options_.mesh_timeout,
                          .final_checkpoint_timeout = options_.final_checkpoint_timeout},
         *host_, *listener_, *device_, files_, source_, logger_);

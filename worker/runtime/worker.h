@@ -31,6 +31,7 @@ struct DaemonOptions {
   std::string rpc_listen = "127.0.0.1:0";
   std::string metrics_listen;  // empty: no endpoint
   std::string run_directory;   // empty: no metrics files
+  std::string model_cache;     // directory of measured meshes; empty: none
   std::string device = "cpu";
   int threads = 1;
   absl::Duration connect_timeout = absl::Seconds(30);  // to the coordinator, at start

@@ -56,7 +56,7 @@ TEST_F(ModelCacheTest, AnotherMeshIsAnotherFile) {
   for (const auto& change : std::vector<void (*)(MeshIdentity&)>{
            [](MeshIdentity& i) { i.transport = "shm"; },
            [](MeshIdentity& i) { i.hosts.push_back("b"); },
-           [](MeshIdentity& i) { i.any_order = true; },
+           [](MeshIdentity& i) { i.provider = "efa"; }, [](MeshIdentity& i) { i.any_order = true; },
            [](MeshIdentity& i) { i.software_version = "1.2.4"; }}) {
     MeshIdentity other = Identity();
     change(other);

@@ -123,6 +123,20 @@ TEST(JobSpecFromProto, EveryRuleHasItsDefaultsAndFields) {
                 {.tensors = {"*.bias"}, .weight_decay = 0, .learning_rate_scale = 0.5}}));
 }
 
+TEST(JobSpecFromProto, AnySummationOrderIsForChosenAlgorithms) {
+  v1::JobDescription job = ValidJob();
+  job.mutable_communication()->clear_algorithm();
+  job.mutable_communication()->set_summation_order(v1::Communication::CANONICAL);
+  EXPECT_EQ(JobSpecFromProto(job)->communication.summation_order,
+            CommunicationSpec::SummationOrder::kCanonical);
+  job.mutable_communication()->set_summation_order(v1::Communication::ANY);
+  EXPECT_EQ(JobSpecFromProto(job)->communication.summation_order,
+            CommunicationSpec::SummationOrder::kAny);
+  job.mutable_communication()->set_algorithm(v1::Communication::RING);
+  EXPECT_THAT(std::string(JobSpecFromProto(job).status().message()),
+              StartsWith("communication.summation_order"));
+}
+
 TEST(JobSpecFromProto, StartDefaultsToMin) {
   v1::JobDescription job = ValidJob();
   job.mutable_workers()->clear_start();

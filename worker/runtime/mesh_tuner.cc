@@ -1,0 +1,63 @@
+#include "worker/runtime/mesh_tuner.h"
+
+#include <map>
+#include <utility>
+
+#include "base/status_macros.h"
+#include "base/version.h"
+#include "worker/sync/commit_exchange.h"
+
+namespace muster {
+namespace {
+
+// A first view waits for this; later ones rarely measure.
+constexpr absl::Duration kBudget = absl::Milliseconds(400);
+
+}  // namespace
+
+std::vector<int32_t> HostsOf(const View& view) {
+  std::map<std::string, int32_t> numbers;
+  std::vector<int32_t> hosts;
+  for (const Member& member : view.members) {
+    hosts.push_back(
+        numbers.emplace(member.host, static_cast<int32_t>(numbers.size())).first->second);
+  }
+  return hosts;
+}
+
+absl::Status MeshTuner::Tune(Communicator& communicator, const View& view,
+                             const CommunicationSpec& spec, const std::string& provider) {
+  if (spec.algorithm != CommunicationSpec::Algorithm::kAutomatic) return absl::OkStatus();
+  if (communicator.world_size() == 1) return absl::OkStatus();
+  TuneOptions options;
+  options.identity.transport = communicator.transport_name();
+  options.identity.provider = provider;
+  for (const Member& member : view.members) options.identity.hosts.push_back(member.host);
+  options.identity.any_order = spec.summation_order == CommunicationSpec::SummationOrder::kAny;
+  options.identity.software_version = kSoftwareVersion;
+  options.measure.budget = kBudget;
+  options.cache_directory = cache_directory_;
+  MUSTER_ASSIGN_OR_RETURN(
+      const Tuned tuned,
+      TuneCommunicator(communicator, files_, options, known_.has_value() ? &*known_ : nullptr));
+  // The model of a larger mesh is not that of this one.
+  if (tuned.model->ranks == communicator.world_size()) {
+    known_ = KnownModel{options.identity, tuned.model};
+  }
+  for (const std::string& warning : tuned.warnings) {
+    logger_.Warning("model_file_unusable", "a kept model of the mesh is of no use",
+                    {{"error", warning}});
+  }
+  const AlgorithmExplanation bucket = communicator.ExplainChoice(
+      Collective::kAllReduce, spec.bucket_bytes / static_cast<int64_t>(sizeof(float)), DType::kF32);
+  const AlgorithmExplanation commit =
+      communicator.ExplainChoice(Collective::kAllReduce, kCommitWords, DType::kI64);
+  logger_.Info("algorithms_chosen", "what auto stands for in this view",
+               {{"epoch", view.epoch},
+                {"model", tuned.source},
+                {"bucket", bucket.why},
+                {"commit", commit.why}});
+  return absl::OkStatus();
+}
+
+}  // namespace muster
