@@ -34,6 +34,12 @@ absl::StatusOr<Step> ResolveSteps(const JobSpec& spec, int64_t sample_count) {
                         "the job, got %d",
                         steps, training.learning_rate.warmup_steps));
   }
+  for (size_t i = 0; i < spec.switches.size(); ++i) {
+    if (spec.switches[i].after < steps) continue;
+    return absl::InvalidArgumentError(
+        absl::StrFormat("switches[%d].after_step: must be less than the %d steps of the job, got %d",
+                        i, steps, spec.switches[i].after));
+  }
   return steps;
 }
 

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
+#include "base/control/strategy.h"
 #include "base/ids.h"
 
 namespace muster {
@@ -134,21 +135,11 @@ struct CheckpointsSpec {
 };
 
 struct CommunicationSpec {
-  enum class Algorithm : uint8_t {
-    kAutomatic,
-    kRing,
-    kDirect,
-    kRecursiveDoubling,
-    kHalvingDoubling,
-    kDoubleTree,
-    kHierarchical,
-    kStar,
-    kWindow,
-  };
+  using Algorithm = SyncAlgorithm;
   Algorithm algorithm = Algorithm::kAutomatic;
   int64_t bucket_bytes = 1 << 20;
   int64_t timeout_ms = 30'000;
-  enum class Transport : uint8_t { kAutomatic, kTcp, kSharedMemory, kLibfabric };
+  using Transport = SyncTransport;
   Transport transport = Transport::kAutomatic;
   int64_t straggler_ms = 0;  // 0: by the steps' duration
   std::string provider;      // of kLibfabric; empty: any
@@ -165,6 +156,8 @@ struct JobSpec {
   WorkersSpec workers;
   CheckpointsSpec checkpoints;
   CommunicationSpec communication;
+  Strategy strategy;                     // at the start
+  std::vector<StrategySwitch> switches;  // in rising order of steps
   // The description as JSON on one line, UTF-8: what a checkpoint keeps of its job.
   std::string description_json;
   bool operator==(const JobSpec&) const = default;
@@ -175,8 +168,8 @@ inline constexpr Step kMaxJobSteps = int64_t{1} << 31;
 
 // The number of steps of the job: `steps`, or enough of them for `epochs` passes over
 // `sample_count` samples, rounded up, at least one. INVALID_ARGUMENT names the field if that is
-// more than kMaxJobSteps or leaves no step after training.learning_rate.warmup_steps, or if there
-// is no sample.
+// more than kMaxJobSteps, leaves no step after training.learning_rate.warmup_steps or a switch, or
+// if there is no sample.
 absl::StatusOr<Step> ResolveSteps(const JobSpec& spec, int64_t sample_count);
 
 }  // namespace muster

@@ -166,6 +166,16 @@ absl::StatusOr<std::vector<v1::Job>> CoordinatorClient::ListJobs(size_t limit) {
   return jobs;
 }
 
+absl::StatusOr<v1::Job> CoordinatorClient::SwitchJob(const std::string& job_id,
+                                                     const v1::Strategy& strategy) {
+  v1::SwitchJobRequest request;
+  request.set_job_id(job_id);
+  *request.mutable_strategy() = strategy;
+  MUSTER_ASSIGN_OR_RETURN(auto response,
+                          impl_->Invoke(&v1::Coordinator::StubInterface::SwitchJob, request));
+  return std::move(*response.mutable_job());
+}
+
 absl::StatusOr<v1::CancelJobResponse> CoordinatorClient::CancelJob(const std::string& job_id,
                                                                    const std::string& reason) {
   v1::CancelJobRequest request;

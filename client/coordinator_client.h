@@ -43,6 +43,9 @@ class CoordinatorClient {
   // Newest first, at most `limit`.
   absl::StatusOr<std::vector<v1::Job>> ListJobs(size_t limit);
 
+  // The job after the call. FAILED_PRECONDITION if it has ended.
+  absl::StatusOr<v1::Job> SwitchJob(const std::string& job_id, const v1::Strategy& strategy);
+
   // The job after the call. Cancelling a job that had ended changes nothing; the answer says so.
   absl::StatusOr<v1::CancelJobResponse> CancelJob(const std::string& job_id,
                                                   const std::string& reason);

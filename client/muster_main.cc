@@ -194,9 +194,26 @@ int Main(int argc, char** argv) {
   operations->add_option("--last", last, "So many of each rank, the newest")
       ->capture_default_str()
       ->check(CLI::Range(size_t{1}, kMostOperations));
+  StrategyChange change;
+  int64_t switch_timeout_s = 60;
+  CLI::App* switch_job = app.add_subcommand(
+      "switch", "Let a running job go on by another strategy; what is not given stays");
+  switch_job->add_option("job", job_id, "The job's id")->required()->check(NotEmpty);
+  switch_job
+      ->add_option("--stage", change.stage,
+                   "What is in shards: 0 nothing, 1 optimizer state, 2 gradients, 3 parameters too")
+      ->check(CLI::Range(0, 3));
+  switch_job
+      ->add_option("--replicas", change.replicas, "Workers that hold a shard besides its owner")
+      ->check(CLI::Range(0, 8));
+  switch_job->add_option("--algorithm", change.algorithm, "auto, ring, direct, ...");
+  switch_job->add_option("--transport", change.transport, "auto, tcp, shared-memory, libfabric");
+  switch_job->add_option("--timeout-s", switch_timeout_s, "Wait so long for it to be in force")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{86400}));
   CLI::App* cancel = app.add_subcommand("cancel", "End a job");
   cancel->add_option("job", job_id, "The job's id")->required()->check(NotEmpty);
-  for (CLI::App* command : {submit, watch, status, members, operations, cancel}) {
+  for (CLI::App* command : {submit, watch, status, members, operations, switch_job, cancel}) {
     AddClientOptions(command, &client_options);
   }
   DoctorOptions doctor_options;
@@ -249,6 +266,9 @@ int Main(int argc, char** argv) {
   if (members->parsed()) return MembersCommand(client_options, &console);
   if (operations->parsed()) {
     return OperationsCommand(client_options, job_id, rank, last, &console);
+  }
+  if (switch_job->parsed()) {
+    return SwitchCommand(client_options, job_id, change, absl::Seconds(switch_timeout_s), &console);
   }
   return CancelCommand(client_options, job_id, &console);
 }

@@ -7,9 +7,10 @@
 #include "base/random.h"
 
 namespace muster {
-namespace {
 
-void InitializeTensor(const TensorSpec& spec, uint64_t seed, absl::Span<float> values) {
+void InitializeTensor(const Tensor& tensor, uint64_t seed, absl::Span<float> values) {
+  MUSTER_CHECK_EQ(static_cast<int64_t>(values.size()), tensor.count);
+  const TensorSpec& spec = tensor.spec;
   const RandomStream stream(seed, absl::StrCat("initialize/", spec.name));
   switch (spec.initializer) {
     case Initializer::kZero:
@@ -32,13 +33,11 @@ void InitializeTensor(const TensorSpec& spec, uint64_t seed, absl::Span<float> v
   }
 }
 
-}  // namespace
-
 void InitializeParameters(const Layout& layout, uint64_t seed, absl::Span<float> flat) {
   MUSTER_CHECK_EQ(static_cast<int64_t>(flat.size()), layout.padded_count());
   std::fill(flat.begin(), flat.end(), 0.0f);
   for (const Tensor& tensor : layout.tensors()) {
-    InitializeTensor(tensor.spec, seed, flat.subspan(tensor.offset, tensor.count));
+    InitializeTensor(tensor, seed, flat.subspan(tensor.offset, tensor.count));
   }
 }
 

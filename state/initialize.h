@@ -16,6 +16,9 @@ namespace muster {
 // Writes the whole flat space; padding becomes zero. Requires: flat.size() == padded_count().
 void InitializeParameters(const Layout& layout, uint64_t seed, absl::Span<float> flat);
 
+// The elements of one tensor. Requires: values.size() == tensor.count.
+void InitializeTensor(const Tensor& tensor, uint64_t seed, absl::Span<float> values);
+
 }  // namespace muster
 
 #endif  // MUSTER_STATE_INITIALIZE_H_

@@ -78,6 +78,12 @@ class Layout {
     int last = 0;
   };
   BucketRange BucketsOfBlock(int block) const { return block_buckets_[block]; }
+  // The elements of a block, padding included.
+  Range RangeOfBlock(int block) const {
+    const Bucket& first = buckets_[block_buckets_[block].first];
+    const Bucket& last = buckets_[block_buckets_[block].last - 1];
+    return {first.offset, last.offset + last.count - first.offset};
+  }
 
   int64_t padded_count() const { return padded_count_; }        // size of the flat space
   int64_t parameter_count() const { return parameter_count_; }  // without padding

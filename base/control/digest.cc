@@ -25,12 +25,18 @@ void AddFields(const Activate& m, Digest& d) {
   d.Add(m.roll_forward);
   d.Add(static_cast<uint64_t>(m.fresh_start.has_value()));
   if (m.fresh_start.has_value()) d.Add(m.fresh_start->checkpoint);
+  d.Add(static_cast<uint64_t>(m.move.has_value()));
+  if (m.move.has_value()) {
+    d.Add(m.move->view);
+    for (Incarnation giver : m.move->givers) d.Add(giver);
+  }
 }
 void AddFields(const Pause& m, Digest& d) { d.Add(m.epoch); }
 void AddFields(const Learn& m, Digest& d) {
   d.Add(m.job);
   d.Add(m.epoch);
   d.Add(m.source.incarnation);
+  d.Add(static_cast<uint64_t>(m.sharded));
 }
 void AddFields(const Seal& m, Digest& d) {
   d.Add(m.epoch);
@@ -92,6 +98,16 @@ void Digest::Add(const View& view) {
   for (const Member& member : view.members) Add(member.incarnation);
   Add(view.resume);
   Add(static_cast<uint64_t>(view.hold));
+  Add(view.strategy);
+  Add(view.leaving.size());
+  for (Incarnation incarnation : view.leaving) Add(incarnation);
+}
+
+void Digest::Add(const Strategy& strategy) {
+  Add(static_cast<uint64_t>(strategy.path) | static_cast<uint64_t>(strategy.stage) << 8 |
+      static_cast<uint64_t>(strategy.replicas) << 16 |
+      static_cast<uint64_t>(strategy.algorithm) << 24 |
+      static_cast<uint64_t>(strategy.transport) << 32);
 }
 
 void Digest::Add(const Directive& directive) {
@@ -109,6 +125,9 @@ void Digest::Add(const WorkerStatus& status) {
                             status.final_report.has_value() << 3));
   Add(status.applied);
   Add(status.stable);
+  Add(status.holdings.map);
+  Add(status.holdings.next);
+  Add(static_cast<uint64_t>(status.holdings.whole));
   Add(status.prepared);
   Add(status.record);
   Add(status.learned);

@@ -24,6 +24,7 @@ class Digest {
   void Add(const CommitRecord& record);
   void Add(const Prepared& prepared);
   void Add(const CheckpointReport& report);
+  void Add(const Strategy& strategy);
   void Add(const View& view);  // members by incarnation
   void Add(const Directive& directive);
   // What the other side can act on: neither the sequence nor measurements,

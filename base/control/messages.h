@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/control/communication.h"
+#include "base/control/strategy.h"
 #include "base/ids.h"
 
 namespace muster {
@@ -55,8 +56,7 @@ struct Member {
   bool operator==(const Member&) const = default;
 };
 
-// An agreed membership. Members stand in rank order; today each of them is a contributor and a
-// replica of the whole space (sync path all-reduce, strategy replicate).
+// An agreed membership. Members stand in rank order; who holds what is placement.h's.
 struct View {
   Epoch epoch = 0;
   JobId job;
@@ -64,6 +64,10 @@ struct View {
   StateTag resume;  // the state every member holds when it starts
   bool hold =
       false;  // keep the state, connect, but run no step (fewer workers than the job's least)
+  Strategy strategy;
+  // Members of a sharded view that own nothing in it: they hand on what they hold, and are left out
+  // of the next one. Such a view is on hold.
+  std::vector<Incarnation> leaving;
   bool operator==(const View&) const = default;
   // -1 if the incarnation is no member.
   Rank RankOf(Incarnation incarnation) const {
@@ -139,18 +143,30 @@ struct FinalReport {
   bool operator==(const FinalReport&) const = default;
 };
 
+// Which part of the state, at `applied`, a worker holds in full: what placement.h gives it in the
+// sharded view of epoch `map` (0: none), while ranges move what it has in that of `next` as well
+// (0: not all yet), or the whole state.
+struct Holdings {
+  Epoch map = 0;
+  Epoch next = 0;
+  bool whole = false;
+  bool Has(Epoch epoch) const { return epoch != 0 && (map == epoch || next == epoch); }
+  bool operator==(const Holdings&) const = default;
+};
+
 // The whole visible state of a worker. `sequence` rises with every status of one incarnation, so
 // that an older one that arrives late is recognised.
 struct WorkerStatus {
   uint64_t sequence = 0;
   WorkerPhase phase = WorkerPhase::kIdle;
-  JobId job;                           // empty when idle
-  Epoch seen_epoch = 0;                // highest proposal heard of
-  Epoch answered_epoch = 0;            // highest proposal answered
-  Epoch active_epoch = 0;              // view in force (0: none)
-  bool has_state = false;              // `applied` is meaningful
-  StateTag applied;                    // a record held counts as applied (rule 2)
-  StateTag stable;                     // newest state known to be stable
+  JobId job;                 // empty when idle
+  Epoch seen_epoch = 0;      // highest proposal heard of
+  Epoch answered_epoch = 0;  // highest proposal answered
+  Epoch active_epoch = 0;    // view in force (0: none)
+  bool has_state = false;    // `applied` is meaningful
+  StateTag applied;          // a record held counts as applied (rule 2)
+  StateTag stable;           // newest state known to be stable
+  Holdings holdings;
   std::optional<Prepared> prepared;    // beyond `applied`
   std::optional<CommitRecord> record;  // of step applied.step, if one is held
   // Learners: everything up to this tag is buffered here and can be applied without help.
@@ -211,11 +227,22 @@ struct FreshStart {
   bool operator==(const FreshStart&) const = default;
 };
 
+// Where the parts of a view come from: `givers`, members of both views, hold what placement.h gives
+// them in `view`, or can roll forward to it; together they hold every shard. Whoever is no giver
+// drops what it holds, and receives.
+struct MoveSource {
+  View view;
+  std::vector<Incarnation> givers;
+  bool operator==(const MoveSource&) const = default;
+};
+
 // The decision on proposal view.epoch.
 struct Activate {
   View view;
   std::optional<CommitRecord> roll_forward;  // apply this prepared step first
   std::optional<FreshStart> fresh_start;
+  // Ranges move before the first step. Absent: everybody holds its part, or makes it afresh.
+  std::optional<MoveSource> move;
   bool operator==(const Activate&) const = default;
 };
 
@@ -225,13 +252,15 @@ struct Pause {
   bool operator==(const Pause&) const = default;
 };
 
-// Receive the state from a live worker.
+// Receive the state from a live worker; of a sharded job only make ready for it, since the parts
+// come when the view changes.
 struct Learn {
   JobId job;
   // Of the view in which the source is active, or what the worker has seen, if that is higher: a
   // worker that has since heard of a newer proposal ignores it.
   Epoch epoch = 0;
   Member source;
+  bool sharded = false;
   bool operator==(const Learn&) const = default;
 };
 

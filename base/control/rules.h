@@ -1,4 +1,4 @@
-// The five safety rules of the control plane as switches, so that the explorer can show that each
+// The safety rules of the control plane as switches, so that the explorer can show that each
 // of them is needed. Production always runs with the defaults; only tests/sim turns one off.
 #ifndef MUSTER_BASE_CONTROL_RULES_H_
 #define MUSTER_BASE_CONTROL_RULES_H_
@@ -27,9 +27,13 @@ struct ProtocolRules {
   // is known to rest in it.
   bool rest_before_seal = true;
 
+  // Rule 8, in WorkerCore: a part that others may still need is freed only when every member is
+  // known to hold its new one.
+  bool seal_before_freeing = true;
+
   bool AllOn() const {
     return quiesce_before_answer && eviction_is_final && state_is_tagged && stable_before_visible &&
-           rest_before_seal;
+           rest_before_seal && seal_before_freeing;
   }
 };
 

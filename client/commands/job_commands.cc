@@ -4,6 +4,7 @@
 #include <cstdio>
 #include <vector>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
@@ -150,6 +151,89 @@ int OperationsCommand(const ClientCommandOptions& options, const std::string& jo
   }
   const int written = Finish(*console);
   return code == 0 ? written : code;
+}
+
+namespace {
+
+// "halving-doubling" as HALVING_DOUBLING.
+std::string EnumName(absl::string_view text) {
+  std::string name = absl::AsciiStrToUpper(text);
+  std::replace(name.begin(), name.end(), '-', '_');
+  return name;
+}
+
+absl::Status Change(const StrategyChange& change, v1::Strategy* strategy) {
+  if (change.stage.has_value()) strategy->set_stage(*change.stage);
+  if (change.replicas.has_value()) strategy->set_replicas(*change.replicas);
+  const std::string algorithm = EnumName(change.algorithm);
+  v1::Communication::Algorithm named_algorithm = v1::Communication::ALGORITHM_UNSPECIFIED;
+  if (!algorithm.empty() && algorithm != "AUTO" &&
+      !v1::Communication::Algorithm_Parse(algorithm, &named_algorithm)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--algorithm: expected auto, ring, direct or another of proto/muster/v1/job.proto, got ",
+        change.algorithm));
+  }
+  if (!algorithm.empty()) strategy->set_algorithm(named_algorithm);
+  std::string transport = EnumName(change.transport);
+  if (transport == "SHM") transport = "SHARED_MEMORY";
+  v1::Communication::Transport named_transport = v1::Communication::TRANSPORT_UNSPECIFIED;
+  if (!transport.empty() && transport != "AUTO" &&
+      !v1::Communication::Transport_Parse(transport, &named_transport)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "--transport: expected auto, tcp, shared-memory or libfabric, got ", change.transport));
+  }
+  if (!transport.empty()) strategy->set_transport(named_transport);
+  return absl::OkStatus();
+}
+
+bool SameStrategy(const v1::Strategy& a, const v1::Strategy& b) {
+  return a.SerializeAsString() == b.SerializeAsString();
+}
+
+bool HasEnded(const v1::Job& job) {
+  return job.state() == v1::JOB_STATE_SUCCEEDED || job.state() == v1::JOB_STATE_FAILED ||
+         job.state() == v1::JOB_STATE_CANCELLED;
+}
+
+}  // namespace
+
+int SwitchCommand(const ClientCommandOptions& options, const std::string& job_id,
+                  const StrategyChange& change, absl::Duration timeout, Console* console) {
+  CoordinatorClient client({.address = options.coordinator});
+  absl::StatusOr<v1::Job> job = client.GetJob(job_id);
+  if (!job.ok()) return Fail(job.status());
+  v1::Strategy wanted = job->strategy();
+  if (absl::Status changed = Change(change, &wanted); !changed.ok()) return Complain(changed, 2);
+  const absl::Time deadline = absl::Now() + timeout;
+  job = client.SwitchJob(job_id, wanted);
+  if (!job.ok()) return Fail(job.status());
+  wanted = job->strategy();  // with what was left open
+  while (!SameStrategy(job->view().strategy(), wanted)) {
+    if (HasEnded(*job)) {
+      return Complain(absl::FailedPreconditionError(absl::StrCat(
+                          job_id, " has ended (", Name(job->state()), ") before the switch")),
+                      1);
+    }
+    if (!SameStrategy(job->strategy(), wanted)) {
+      return Complain(absl::AbortedError("another strategy was asked for meanwhile"), 1);
+    }
+    if (absl::Now() > deadline) {
+      return Complain(absl::DeadlineExceededError(absl::StrCat(
+                          "the switch is recorded and not yet in force after ",
+                          absl::FormatDuration(timeout), "; see muster status ", job_id)),
+                      1);
+    }
+    absl::SleepFor(absl::Milliseconds(50));
+    job = client.GetJob(job_id);
+    if (!job.ok()) return Fail(job.status());
+  }
+  if (options.json) {
+    console->Line(MessageToJson(*job));
+  } else {
+    console->Line(absl::StrCat(job_id, " trains by ", StrategyText(wanted), " from step ",
+                               job->view().resume().step() + 1, " on"));
+  }
+  return Finish(*console);
 }
 
 int CancelCommand(const ClientCommandOptions& options, const std::string& job_id,

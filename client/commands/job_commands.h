@@ -9,6 +9,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "client/output/console.h"
 
 namespace muster {
@@ -30,6 +31,16 @@ int MembersCommand(const ClientCommandOptions& options, Console* console);
 // can't be had of a rank is said on standard error, and the exit code is 1 then.
 int OperationsCommand(const ClientCommandOptions& options, const std::string& job_id,
                       std::optional<int> rank, size_t last, Console* console);
+// What of the job's strategy to change.
+struct StrategyChange {
+  std::optional<int> stage;
+  std::optional<int> replicas;
+  std::string algorithm;  // as in a job file, in either case; "auto": as the job has it; empty: kept
+  std::string transport;  // likewise
+};
+// Waits, for `timeout` at most, until the job trains by it.
+int SwitchCommand(const ClientCommandOptions& options, const std::string& job_id,
+                  const StrategyChange& change, absl::Duration timeout, Console* console);
 int CancelCommand(const ClientCommandOptions& options, const std::string& job_id, Console* console);
 
 // Says "muster: what" on standard error and returns `exit_code`.

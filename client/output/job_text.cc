@@ -200,6 +200,26 @@ std::string FormatTable(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
+std::string StrategyText(const v1::Strategy& strategy) {
+  std::string text = "all-reduce, every worker holds everything";
+  if (strategy.stage() > 0) {
+    constexpr const char* kSharded[] = {"", "optimizer state", "optimizer state and gradients",
+                                        "optimizer state, gradients and parameters"};
+    text = absl::StrFormat("stage %d (%s in shards), %d %s", strategy.stage(),
+                           kSharded[std::clamp(strategy.stage(), 1, 3)], strategy.replicas(),
+                           strategy.replicas() == 1 ? "replica" : "replicas");
+  }
+  if (strategy.algorithm() != v1::Communication::ALGORITHM_UNSPECIFIED) {
+    absl::StrAppend(&text, ", ",
+                    absl::AsciiStrToLower(v1::Communication::Algorithm_Name(strategy.algorithm())));
+  }
+  if (strategy.transport() != v1::Communication::TRANSPORT_UNSPECIFIED) {
+    absl::StrAppend(&text, ", ",
+                    absl::AsciiStrToLower(v1::Communication::Transport_Name(strategy.transport())));
+  }
+  return text;
+}
+
 std::string JobDetails(const v1::Job& job) {
   std::vector<std::vector<std::string>> rows = {
       {"job", job.id()},
@@ -220,6 +240,13 @@ std::string JobDetails(const v1::Job& job) {
     for (const v1::Member& member : job.view().members()) names.push_back(member.name());
     rows.push_back(
         {"view", absl::StrCat("epoch ", job.view().epoch(), ": ", absl::StrJoin(names, ", "))});
+  }
+  if (job.has_view()) {
+    const v1::Strategy& in_force = job.view().strategy();
+    rows.push_back({"strategy", StrategyText(in_force)});
+    if (in_force.SerializeAsString() != job.strategy().SerializeAsString()) {
+      rows.push_back({"switching to", StrategyText(job.strategy())});
+    }
   }
   for (const v1::PathInUse& path : job.paths()) {
     rows.push_back({"path", job.paths_size() == 1

@@ -39,6 +39,8 @@ std::string ViewChangeText(const v1::ViewChange& change);
 
 // Several lines.
 std::string JobDetails(const v1::Job& job);
+// "stage 2, 1 replica": in a few words.
+std::string StrategyText(const v1::Strategy& strategy);
 std::string JobTable(const std::vector<v1::Job>& jobs);
 std::string MemberTable(const v1::ListMembersResponse& members);
 

@@ -11,6 +11,7 @@
 #include <optional>
 #include <string>
 #include <variant>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
@@ -61,6 +62,11 @@ absl::StatusOr<CollectiveWait> FromProto(const v1::CollectiveWait& wait, absl::s
 absl::StatusOr<WorkerPhase> FromProto(v1::WorkerPhase phase, absl::string_view path);
 absl::StatusOr<JobState> FromProto(v1::JobState state, absl::string_view path);
 absl::StatusOr<ViewChangeCause> FromProto(v1::ViewChangeCause cause, absl::string_view path);
+
+// `named`, all of them members of `view`, none twice.
+absl::StatusOr<std::vector<Incarnation>> MembersNamed(
+    const google::protobuf::RepeatedField<uint64_t>& named, const View& view,
+    absl::string_view path);
 
 // The field `tag` of a message that must have one.
 template <typename Message>

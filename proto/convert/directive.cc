@@ -5,6 +5,7 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/control/placement.h"
 #include "base/status_macros.h"
 #include "proto/convert/control.h"
 #include "proto/convert/field.h"
@@ -42,6 +43,10 @@ struct DirectiveWriter {
     *proto.mutable_view() = ToProto(from.view);
     if (from.roll_forward) *proto.mutable_roll_forward() = ToProto(*from.roll_forward);
     if (from.fresh_start) proto.mutable_fresh_start()->set_checkpoint(from.fresh_start->checkpoint);
+    if (from.move) {
+      *proto.mutable_move()->mutable_view() = ToProto(from.move->view);
+      for (Incarnation giver : from.move->givers) proto.mutable_move()->add_givers(giver.value);
+    }
   }
   void operator()(const Pause& from) { to.mutable_pause()->set_epoch(from.epoch); }
   void operator()(const Learn& from) {
@@ -49,6 +54,7 @@ struct DirectiveWriter {
     proto.set_job_id(from.job);
     proto.set_epoch(from.epoch);
     *proto.mutable_source() = ToProto(from.source);
+    proto.set_sharded(from.sharded);
   }
   void operator()(const Seal& from) {
     to.mutable_seal()->set_epoch(from.epoch);
@@ -133,6 +139,20 @@ absl::StatusOr<Directive> Convert(const v1::Activate& activate) {
                                      activate.fresh_start().checkpoint(), kMaxPathBytes));
     result.fresh_start = FreshStart{.checkpoint = activate.fresh_start().checkpoint()};
   }
+  if (activate.has_move()) {
+    MoveSource move;
+    if (!activate.move().has_view()) return MissingField("activate.move.view");
+    MUSTER_ASSIGN_OR_RETURN(move.view, FromProto(activate.move().view(), "activate.move.view"));
+    MUSTER_ASSIGN_OR_RETURN(
+        move.givers, MembersNamed(activate.move().givers(), move.view, "activate.move.givers"));
+    // Every giver takes part in the move.
+    MUSTER_RETURN_IF_ERROR(
+        MembersNamed(activate.move().givers(), result.view, "activate.move.givers").status());
+    if (LeastHolders(move.view, move.givers) == 0) {
+      return absl::InvalidArgumentError("activate.move.givers: do not hold every shard");
+    }
+    result.move = std::move(move);
+  }
   return result;
 }
 
@@ -149,6 +169,7 @@ absl::StatusOr<Directive> Convert(const v1::Learn& learn) {
   MUSTER_ASSIGN_OR_RETURN(result.source, FromProto(learn.source(), "learn.source"));
   result.job = learn.job_id();
   result.epoch = learn.epoch();
+  result.sharded = learn.sharded();
   return result;
 }
 

@@ -27,6 +27,7 @@ constexpr int64_t kLeastBucketBytes = 256;  // Layout::kAlignment elements of f3
 constexpr int64_t kMaxBucketBytes = 1 << 30;
 constexpr int64_t kLeastStragglerMs = 100;  // waits are looked at this often
 constexpr int32_t kMaxKeptCheckpoints = 1'000;
+constexpr int kMaxSwitches = 1'000;
 
 template <typename Repeated>
 absl::StatusOr<std::vector<int32_t>> Widths(absl::string_view path, const Repeated& values,
@@ -217,55 +218,60 @@ absl::StatusOr<CheckpointsSpec> ConvertCheckpoints(const v1::Checkpoints& checkp
   return spec;
 }
 
-absl::StatusOr<CommunicationSpec::Algorithm> ConvertAlgorithm(
-    v1::Communication::Algorithm algorithm) {
-  using enum CommunicationSpec::Algorithm;
+absl::StatusOr<SyncAlgorithm> ConvertAlgorithm(v1::Communication::Algorithm algorithm,
+                                               SyncAlgorithm unspecified, absl::string_view path) {
   switch (algorithm) {
     case v1::Communication::ALGORITHM_UNSPECIFIED:
-      return kAutomatic;
+      return unspecified;
     case v1::Communication::RING:
-      return kRing;
+      return SyncAlgorithm::kRing;
     case v1::Communication::DIRECT:
-      return kDirect;
+      return SyncAlgorithm::kDirect;
     case v1::Communication::RECURSIVE_DOUBLING:
-      return kRecursiveDoubling;
+      return SyncAlgorithm::kRecursiveDoubling;
     case v1::Communication::HALVING_DOUBLING:
-      return kHalvingDoubling;
+      return SyncAlgorithm::kHalvingDoubling;
     case v1::Communication::DOUBLE_TREE:
-      return kDoubleTree;
+      return SyncAlgorithm::kDoubleTree;
     case v1::Communication::HIERARCHICAL:
-      return kHierarchical;
+      return SyncAlgorithm::kHierarchical;
     case v1::Communication::STAR:
-      return kStar;
+      return SyncAlgorithm::kStar;
     case v1::Communication::WINDOW:
-      return kWindow;
+      return SyncAlgorithm::kWindow;
     default:
-      return FieldError("communication.algorithm",
+      return FieldError(path,
                         "RING, DIRECT, RECURSIVE_DOUBLING, HALVING_DOUBLING, DOUBLE_TREE, "
                         "HIERARCHICAL, STAR, WINDOW or absent",
                         absl::StrCat("number ", static_cast<int>(algorithm)));
   }
 }
 
+absl::StatusOr<SyncTransport> ConvertTransport(v1::Communication::Transport transport,
+                                               SyncTransport unspecified, absl::string_view path) {
+  switch (transport) {
+    case v1::Communication::TRANSPORT_UNSPECIFIED:
+      return unspecified;
+    case v1::Communication::TCP:
+      return SyncTransport::kTcp;
+    case v1::Communication::SHARED_MEMORY:
+      return SyncTransport::kSharedMemory;
+    case v1::Communication::LIBFABRIC:
+      return SyncTransport::kLibfabric;
+    default:
+      return FieldError(path, "TCP, SHARED_MEMORY, LIBFABRIC or absent",
+                        absl::StrCat("number ", static_cast<int>(transport)));
+  }
+}
+
 absl::StatusOr<CommunicationSpec> ConvertCommunication(const v1::Communication& communication) {
   CommunicationSpec spec;
-  MUSTER_ASSIGN_OR_RETURN(spec.algorithm, ConvertAlgorithm(communication.algorithm()));
-  switch (communication.transport()) {
-    case v1::Communication::TRANSPORT_UNSPECIFIED:
-      break;
-    case v1::Communication::TCP:
-      spec.transport = CommunicationSpec::Transport::kTcp;
-      break;
-    case v1::Communication::SHARED_MEMORY:
-      spec.transport = CommunicationSpec::Transport::kSharedMemory;
-      break;
-    case v1::Communication::LIBFABRIC:
-      spec.transport = CommunicationSpec::Transport::kLibfabric;
-      break;
-    default:
-      return FieldError("communication.transport", "TCP, SHARED_MEMORY, LIBFABRIC or absent",
-                        absl::StrCat("number ", static_cast<int>(communication.transport())));
-  }
+  MUSTER_ASSIGN_OR_RETURN(spec.algorithm,
+                          ConvertAlgorithm(communication.algorithm(), SyncAlgorithm::kAutomatic,
+                                           "communication.algorithm"));
+  MUSTER_ASSIGN_OR_RETURN(spec.transport,
+                          ConvertTransport(communication.transport(), SyncTransport::kAutomatic,
+                                           "communication.transport"));
   switch (communication.summation_order()) {
     case v1::Communication::SUMMATION_ORDER_UNSPECIFIED:
     case v1::Communication::CANONICAL:
@@ -309,6 +315,111 @@ absl::StatusOr<CommunicationSpec> ConvertCommunication(const v1::Communication& 
 
 }  // namespace
 
+absl::StatusOr<Strategy> StrategyFromProto(const v1::Strategy& strategy, const Strategy& defaults,
+                                           absl::string_view path) {
+  Strategy result = defaults;
+  switch (strategy.sync()) {
+    case v1::Strategy::SYNC_UNSPECIFIED:
+    case v1::Strategy::ALL_REDUCE:
+      break;
+    default:
+      return FieldError(Field(path, "sync"), "ALL_REDUCE or absent",
+                        absl::StrCat("number ", static_cast<int>(strategy.sync())));
+  }
+  MUSTER_RETURN_IF_ERROR(CheckRange(Field(path, "stage"), strategy.stage(), 0, kMaxStage));
+  result.stage = strategy.stage();
+  if (strategy.has_replicas()) result.replicas = strategy.replicas();
+  MUSTER_RETURN_IF_ERROR(CheckRange(Field(path, "replicas"), result.replicas, 0, kMaxReplicas));
+  MUSTER_ASSIGN_OR_RETURN(
+      result.algorithm,
+      ConvertAlgorithm(strategy.algorithm(), defaults.algorithm, Field(path, "algorithm")));
+  MUSTER_ASSIGN_OR_RETURN(
+      result.transport,
+      ConvertTransport(strategy.transport(), defaults.transport, Field(path, "transport")));
+  return result;
+}
+
+v1::Strategy ToProto(const Strategy& strategy) {
+  v1::Strategy proto;
+  proto.set_sync(v1::Strategy::ALL_REDUCE);
+  proto.set_stage(strategy.stage);
+  proto.set_replicas(strategy.replicas);
+  switch (strategy.algorithm) {
+    case SyncAlgorithm::kAutomatic:
+      break;
+    case SyncAlgorithm::kRing:
+      proto.set_algorithm(v1::Communication::RING);
+      break;
+    case SyncAlgorithm::kDirect:
+      proto.set_algorithm(v1::Communication::DIRECT);
+      break;
+    case SyncAlgorithm::kRecursiveDoubling:
+      proto.set_algorithm(v1::Communication::RECURSIVE_DOUBLING);
+      break;
+    case SyncAlgorithm::kHalvingDoubling:
+      proto.set_algorithm(v1::Communication::HALVING_DOUBLING);
+      break;
+    case SyncAlgorithm::kDoubleTree:
+      proto.set_algorithm(v1::Communication::DOUBLE_TREE);
+      break;
+    case SyncAlgorithm::kHierarchical:
+      proto.set_algorithm(v1::Communication::HIERARCHICAL);
+      break;
+    case SyncAlgorithm::kStar:
+      proto.set_algorithm(v1::Communication::STAR);
+      break;
+    case SyncAlgorithm::kWindow:
+      proto.set_algorithm(v1::Communication::WINDOW);
+      break;
+  }
+  switch (strategy.transport) {
+    case SyncTransport::kAutomatic:
+      break;
+    case SyncTransport::kTcp:
+      proto.set_transport(v1::Communication::TCP);
+      break;
+    case SyncTransport::kSharedMemory:
+      proto.set_transport(v1::Communication::SHARED_MEMORY);
+      break;
+    case SyncTransport::kLibfabric:
+      proto.set_transport(v1::Communication::LIBFABRIC);
+      break;
+  }
+  return proto;
+}
+
+absl::Status CheckStrategy(const JobSpec& spec, const Strategy& strategy, absl::string_view path) {
+  if (strategy.sharded() && std::holds_alternative<LambSpec>(spec.training.optimizer.rule)) {
+    return FieldError(Field(path, "stage"),
+                      "0 with training.optimizer.lamb, which needs whole tensors",
+                      absl::StrCat(strategy.stage));
+  }
+  return absl::OkStatus();
+}
+
+namespace {
+
+absl::StatusOr<std::vector<StrategySwitch>> ConvertSwitches(const v1::JobDescription& description,
+                                                            const Strategy& defaults) {
+  std::vector<StrategySwitch> switches;
+  MUSTER_RETURN_IF_ERROR(CheckRange("switches.size", description.switches_size(), 0, kMaxSwitches));
+  for (int i = 0; i < description.switches_size(); ++i) {
+    const std::string path = absl::StrFormat("switches[%d]", i);
+    const v1::Switch& change = description.switches(i);
+    const Step least = switches.empty() ? 1 : switches.back().after + 1;
+    MUSTER_RETURN_IF_ERROR(
+        CheckRange(Field(path, "after_step"), change.after_step(), least, kMaxJobSteps));
+    if (!change.has_strategy()) return MissingField(Field(path, "strategy"));
+    StrategySwitch result{.after = change.after_step()};
+    MUSTER_ASSIGN_OR_RETURN(
+        result.strategy, StrategyFromProto(change.strategy(), defaults, Field(path, "strategy")));
+    switches.push_back(result);
+  }
+  return switches;
+}
+
+}  // namespace
+
 absl::StatusOr<JobSpec> JobSpecFromProto(const v1::JobDescription& description) {
   JobSpec spec;
   MUSTER_RETURN_IF_ERROR(CheckName("name", description.name()));
@@ -319,6 +430,16 @@ absl::StatusOr<JobSpec> JobSpecFromProto(const v1::JobDescription& description) 
   MUSTER_ASSIGN_OR_RETURN(spec.workers, ConvertWorkers(description.workers()));
   MUSTER_ASSIGN_OR_RETURN(spec.checkpoints, ConvertCheckpoints(description.checkpoints()));
   MUSTER_ASSIGN_OR_RETURN(spec.communication, ConvertCommunication(description.communication()));
+  const Strategy defaults{.algorithm = spec.communication.algorithm,
+                          .transport = spec.communication.transport};
+  MUSTER_ASSIGN_OR_RETURN(spec.strategy,
+                          StrategyFromProto(description.strategy(), defaults, "strategy"));
+  MUSTER_ASSIGN_OR_RETURN(spec.switches, ConvertSwitches(description, defaults));
+  MUSTER_RETURN_IF_ERROR(CheckStrategy(spec, spec.strategy, "strategy"));
+  for (size_t i = 0; i < spec.switches.size(); ++i) {
+    MUSTER_RETURN_IF_ERROR(CheckStrategy(spec, spec.switches[i].strategy,
+                                         absl::StrFormat("switches[%d].strategy", i)));
+  }
   google::protobuf::util::JsonPrintOptions options;
   options.preserve_proto_field_names = true;
   const auto status =

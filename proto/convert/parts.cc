@@ -1,6 +1,8 @@
 // The messages that others are made of.
+#include <algorithm>
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
@@ -8,6 +10,7 @@
 #include "base/status_macros.h"
 #include "proto/convert/control.h"
 #include "proto/convert/field.h"
+#include "proto/convert/job.h"
 
 namespace muster {
 
@@ -189,6 +192,8 @@ v1::View ToProto(const View& view) {
   for (const Member& member : view.members) *proto.add_members() = ToProto(member);
   *proto.mutable_resume() = ToProto(view.resume);
   proto.set_hold(view.hold);
+  *proto.mutable_strategy() = ToProto(view.strategy);
+  for (Incarnation incarnation : view.leaving) proto.add_leaving(incarnation.value);
   return proto;
 }
 
@@ -216,7 +221,30 @@ absl::StatusOr<View> FromProto(const v1::View& view, absl::string_view path) {
   if (!view.has_resume()) return MissingField(Field(path, "resume"));
   MUSTER_ASSIGN_OR_RETURN(result.resume, FromProto(view.resume(), Field(path, "resume")));
   result.hold = view.hold();
+  MUSTER_ASSIGN_OR_RETURN(result.strategy,
+                          StrategyFromProto(view.strategy(), {}, Field(path, "strategy")));
+  MUSTER_ASSIGN_OR_RETURN(result.leaving,
+                          MembersNamed(view.leaving(), result, Field(path, "leaving")));
+  if (result.leaving.size() == result.members.size()) {
+    return absl::InvalidArgumentError(Field(path, "leaving") + ": names every member");
+  }
   return result;
+}
+
+absl::StatusOr<std::vector<Incarnation>> MembersNamed(
+    const google::protobuf::RepeatedField<uint64_t>& named, const View& view,
+    absl::string_view path) {
+  std::vector<Incarnation> members;
+  for (int i = 0; i < named.size(); ++i) {
+    const Incarnation incarnation{named[i]};
+    if (view.RankOf(incarnation) < 0 ||
+        std::find(members.begin(), members.end(), incarnation) != members.end()) {
+      return FieldError(absl::StrFormat("%s[%d]", path, i),
+                        "a member of the view, not named before", incarnation.ToString());
+    }
+    members.push_back(incarnation);
+  }
+  return members;
 }
 
 v1::Progress ToProto(const Progress& progress) {

@@ -68,6 +68,11 @@ v1::WorkerStatus StatusToProto(const WorkerStatus& status) {
   proto.set_active_epoch(status.active_epoch);
   if (status.has_state) *proto.mutable_applied() = ToProto(status.applied);
   *proto.mutable_stable() = ToProto(status.stable);
+  if (status.holdings != Holdings()) {
+    proto.mutable_holdings()->set_map(status.holdings.map);
+    proto.mutable_holdings()->set_next(status.holdings.next);
+    proto.mutable_holdings()->set_whole(status.holdings.whole);
+  }
   if (status.prepared) {
     proto.mutable_prepared()->set_step(status.prepared->step);
     proto.mutable_prepared()->set_epoch(status.prepared->epoch);
@@ -103,6 +108,11 @@ absl::StatusOr<WorkerStatus> StatusFromProto(const v1::WorkerStatus& status) {
     MUSTER_ASSIGN_OR_RETURN(result.applied, FromProto(status.applied(), "status.applied"));
   }
   MUSTER_ASSIGN_OR_RETURN(result.stable, FromProto(status.stable(), "status.stable"));
+  MUSTER_RETURN_IF_ERROR(CheckEpoch("status.holdings.map", status.holdings().map()));
+  MUSTER_RETURN_IF_ERROR(CheckEpoch("status.holdings.next", status.holdings().next()));
+  result.holdings = {.map = status.holdings().map(),
+                     .next = status.holdings().next(),
+                     .whole = status.holdings().whole()};
   if (status.has_prepared()) {
     MUSTER_RETURN_IF_ERROR(
         CheckRange("status.prepared.step", status.prepared().step(), 1, kMaxJobSteps));

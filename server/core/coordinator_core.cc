@@ -216,6 +216,8 @@ void CoordinatorCore::AppendTo(Digest* digest) const {
     digest->Add(job.decided_checkpoint);
     digest->Add(job.newest_checkpoint);
     digest->Add(job.sealed);
+    digest->Add(job.strategy);
+    digest->Add(job.switches_done);
   }
   digest->Add(workers_.size());
   for (const auto& [incarnation, worker] : workers_) {

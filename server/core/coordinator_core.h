@@ -25,6 +25,7 @@
 #include "absl/time/time.h"
 #include "base/control/digest.h"
 #include "base/control/messages.h"
+#include "server/core/decide.h"
 #include "server/core/events.h"
 #include "server/core/options.h"
 #include "server/core/persistent.h"
@@ -50,6 +51,7 @@ struct JobInfo {
   std::string reason;
   Step stable_step = 0;              // newest stable step reported
   std::optional<View> view;          // in force or last in force
+  Strategy strategy;                 // of views to come
   std::optional<Progress> progress;  // newest reported
   std::optional<FinalReport> final_report;
   std::optional<CheckpointReport> newest_checkpoint;
@@ -181,7 +183,8 @@ class CoordinatorCore {
   void BeginLost();
   void OnOrphanTimeout();
   void GiveEverybodyAnotherChance(Incarnation returned);
-  void Dissolve(const std::string& reason);
+  // `left`: the members that hold too little of the state, if that is why.
+  void Dissolve(const std::string& reason, std::vector<Incarnation> left = {});
   void ReportActivation();
 
   // ---- learners.cc
@@ -201,6 +204,9 @@ class CoordinatorCore {
   void DecideNow();
   void DecideFirst();
   void CountLinkFaults(std::vector<Incarnation>* members);
+  bool FindParts(const std::vector<Answer>& answers, const Decision& decision,
+                 const std::vector<Incarnation>& staying, const std::vector<Incarnation>& leaving,
+                 Activate* activate);
   void PutInForce(Activate decision, const std::string& reason);
   void CloseProposal();
   void NoteChange(const WorkerName& name, ViewChangeCause cause, absl::Time since);
@@ -208,6 +214,10 @@ class CoordinatorCore {
   // ---- jobs.cc: queue, checkpoints, end
   void On(const coordinator::JobSubmitted& event);
   void On(const coordinator::JobCancelled& event);
+  void On(const coordinator::StrategyRequested& event);
+  // What views that begin after `step` are to have. The second makes it so.
+  Strategy StrategyAfter(Step step) const;
+  const Strategy& ChooseStrategy(Step step);
   void StartNextJob();
   void SetJobState(JobState state, const std::string& reason);
   void EndJobNow(const JobId& job, JobState outcome, const std::string& reason);
@@ -248,6 +258,8 @@ class CoordinatorCore {
     // In the view in force.
     std::set<Link> broken_links;
     bool broken_somewhere = false;                        // a suspicion that names nobody
+    std::string failure;                                  // what the last suspicion said
+    int fruitless_views = 0;                              // in a row
     std::optional<coordinator::ViewChangeReport> report;  // until its first step
   };
   Run run_;

@@ -2,6 +2,7 @@
 
 #include "absl/strings/str_format.h"
 #include "base/check.h"
+#include "base/control/placement.h"
 
 namespace muster {
 namespace {
@@ -73,10 +74,12 @@ Decision Decide(const std::vector<Answer>& answers, const Activate& last, bool c
   for (const Answer& answer : answers) {
     if (answer.has_state && SameState(answer.applied, decision.resume, compare_whole_tags)) {
       decision.able.push_back(answer.worker);
+      decision.holding.push_back(answer.worker);
       ++holders;
       if (answer.prepared.has_value()) ++discarded;
     } else if (record.has_value() && CanRollForward(answer, decision.resume)) {
       decision.able.push_back(answer.worker);
+      decision.holding.push_back(answer.worker);
       decision.roll_forward = record;
       ++rolled;
     } else if (fresh_start_open) {
@@ -112,6 +115,47 @@ Decision Decide(const std::vector<Answer>& answers, const Activate& last, bool c
   }
   if (lost > 0) absl::StrAppendFormat(&decision.reason, "; %d cannot reach it and leave", lost);
   return decision;
+}
+
+std::optional<MoveSource> FindSource(const std::vector<Answer>& holding, const Activate& last) {
+  std::vector<MoveSource> candidates;
+  const auto add_map_of = [&](const View& view) {
+    if (!view.strategy.sharded()) return;
+    MoveSource source{view, {}};
+    for (const Answer& answer : holding) {
+      if (answer.holdings.Has(view.epoch) && view.RankOf(answer.worker) >= 0) {
+        source.givers.push_back(answer.worker);
+      }
+    }
+    candidates.push_back(std::move(source));
+  };
+  if (last.move.has_value()) add_map_of(last.move->view);
+  // Whoever holds everything is in the last view, whatever it had moved to it.
+  MoveSource whole{last.view, {}};
+  whole.view.strategy = Strategy();
+  whole.view.members.clear();
+  whole.view.leaving.clear();
+  for (const Answer& answer : holding) {
+    const Rank rank = last.view.RankOf(answer.worker);
+    if (!answer.holdings.whole || rank < 0) continue;
+    whole.view.members.push_back(last.view.members[static_cast<size_t>(rank)]);
+    whole.givers.push_back(answer.worker);
+  }
+  if (!whole.givers.empty()) candidates.push_back(std::move(whole));
+  add_map_of(last.view);
+
+  // What is not chosen is dropped, so the one with the most copies of each shard: there is always
+  // one that every survivor holds its part of. Of equal ones the older, which was certainly
+  // complete once: the death of one who only holds the newer then costs nothing.
+  std::optional<MoveSource> best;
+  int best_copies = 0;
+  for (MoveSource& candidate : candidates) {
+    const int copies = LeastHolders(candidate.view, candidate.givers);
+    if (copies <= best_copies) continue;
+    best_copies = copies;
+    best = std::move(candidate);
+  }
+  return best;
 }
 
 }  // namespace muster

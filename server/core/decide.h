@@ -21,6 +21,7 @@ struct Answer {
   StateTag applied;
   std::optional<Prepared> prepared;
   std::optional<CommitRecord> record;  // of step applied.step
+  Holdings holdings;                   // of the state at `applied`
 };
 
 enum class Verdict : uint8_t {
@@ -36,12 +37,19 @@ struct Decision {
   std::optional<CommitRecord> roll_forward;
   std::optional<FreshStart> fresh_start;
   std::vector<Incarnation> able;  // in the order of the answers
-  std::string reason;             // for people; says what decided it
+  // Of these, whoever holds its part of the state, or rolls forward to it; the others start again.
+  std::vector<Incarnation> holding;
+  std::string reason;  // for people; says what decided it
 };
 
 // `last` is the decision of the view whose members answer: its resume tag is a floor, and its ways
 // to reach that tag stay open. `compare_whole_tags` is rule 3; false compares steps alone.
 Decision Decide(const std::vector<Answer>& answers, const Activate& last, bool compare_whole_tags);
+
+// Where the parts of the next view come from, of what `holding` members hold: the map that
+// was to be moved to the last view, or the whole state, or the last view's map. None: some shard
+// is lost.
+std::optional<MoveSource> FindSource(const std::vector<Answer>& holding, const Activate& last);
 
 // Whether `a` and `b` name the same state: here stands rule 3 of the coordinator.
 bool SameState(const StateTag& a, const StateTag& b, bool compare_whole_tags);

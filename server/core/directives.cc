@@ -77,7 +77,8 @@ std::vector<Directive> CoordinatorCore::Desired(Incarnation incarnation,
     const Rank source = view->RankOf(*worker.learn_source);
     if (source >= 0) {
       desired.push_back(Learn{run_.job, std::max(view->epoch, status.seen_epoch),
-                              view->members[static_cast<size_t>(source)]});
+                              view->members[static_cast<size_t>(source)],
+                              view->strategy.sharded()});
     }
   }
   return desired;

@@ -77,12 +77,18 @@ struct JobCancelled {
   JobId job;
   std::string reason;
 };
+// Views from the next one on have this strategy, and the next one is due. Changes nothing if the
+// job has ended.
+struct StrategyRequested {
+  JobId job;
+  Strategy strategy;
+};
 struct TimerFired {
   TimerId id;
 };
 
 using Event = std::variant<SessionOpened, SessionClosed, StatusReceived, SuspicionReceived,
-                           JobSubmitted, JobCancelled, TimerFired>;
+                           JobSubmitted, JobCancelled, StrategyRequested, TimerFired>;
 
 // ---- actions ---------------------------------------------------------------------------------
 

@@ -34,6 +34,32 @@ void CoordinatorCore::On(const coordinator::JobCancelled& event) {
   EndJobNow(event.job, JobState::kCancelled, event.reason);
 }
 
+void CoordinatorCore::On(const coordinator::StrategyRequested& event) {
+  const PersistentJob* job = persistent_.FindJob(event.job);
+  if (job == nullptr || job->state != JobState::kQueued || job->strategy == event.strategy) return;
+  Record(StrategyChosen{event.job, event.strategy, job->switches_done});
+  Note(Severity::kInfo,
+       absl::StrFormat("job %s is to go on by %s", event.job, ToString(event.strategy)));
+}
+
+Strategy CoordinatorCore::StrategyAfter(Step step) const {
+  const PersistentJob& job = *Job();
+  Strategy strategy = job.strategy;
+  for (size_t i = job.switches_done; i < job.plan.switches.size(); ++i) {
+    if (job.plan.switches[i].after <= step) strategy = job.plan.switches[i].strategy;
+  }
+  return strategy;
+}
+
+const Strategy& CoordinatorCore::ChooseStrategy(Step step) {
+  const PersistentJob& job = *Job();
+  const Strategy strategy = StrategyAfter(step);
+  size_t done = job.switches_done;
+  while (done < job.plan.switches.size() && job.plan.switches[done].after <= step) ++done;
+  if (done != job.switches_done) Record(StrategyChosen{run_.job, strategy, done});
+  return Job()->strategy;
+}
+
 void CoordinatorCore::StartNextJob() {
   if (!run_.job.empty()) return;
   for (const PersistentJob& job : persistent_.jobs) {
@@ -192,6 +218,7 @@ JobInfo CoordinatorCore::Describe(const PersistentJob& job) const {
     info.final_report = shown->second.final_report;
   }
   info.newest_checkpoint = job.newest_checkpoint;
+  info.strategy = job.strategy;
   return info;
 }
 

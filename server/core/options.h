@@ -43,6 +43,9 @@ struct CoordinatorOptions {
   // A link that breaks this often within the window evicts one of its ends (rule 14); 0: never.
   int link_faults_before_eviction = 3;
   absl::Duration link_fault_window = absl::Seconds(30);
+  // So many views in a row of the same members that break before their first step end the job: what
+  // ails it is not a link.
+  int fruitless_views = 30;
 
   // Limits.
   int max_workers = 1024;  // known at once, idle ones included

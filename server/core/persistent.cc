@@ -42,6 +42,7 @@ void Fold(const JobAdded& record, PersistentState& state) {
   PersistentJob job;
   job.plan = record.plan;
   job.request_id = record.request_id;
+  job.strategy = record.plan.strategy;
   state.jobs.push_back(std::move(job));
 }
 
@@ -62,6 +63,13 @@ void Fold(const CheckpointNamed& record, PersistentState& state) {
 
 void Fold(const SealDecided& record, PersistentState& state) {
   if (PersistentJob* job = state.FindJob(record.job)) job->sealed = record.tag;
+}
+
+void Fold(const StrategyChosen& record, PersistentState& state) {
+  if (PersistentJob* job = state.FindJob(record.job)) {
+    job->strategy = record.strategy;
+    job->switches_done = record.switches_done;
+  }
 }
 
 }  // namespace

@@ -25,6 +25,8 @@ struct JobPlan {
   int start_workers = 1;  // the first view waits for so many, up to start_timeout
   int max_workers = 1024;
   Step total_steps = 0;
+  Strategy strategy;                     // at the start
+  std::vector<StrategySwitch> switches;  // in rising order of steps
   bool operator==(const JobPlan&) const = default;
 };
 
@@ -51,8 +53,10 @@ struct DecisionMade {
 };
 
 // The state of the job exists only in its checkpoints from here on; its view has no members.
+// `left`: the members that were, and held too little of it.
 struct ViewDissolved {
   JobId job;
+  std::vector<Incarnation> left;
 };
 
 struct JobAdded {
@@ -84,9 +88,17 @@ struct SealDecided {
   StateTag tag;
 };
 
+// Views decided from now on have this strategy; of the plan's switches, the first `switches_done`
+// are in it or were overruled.
+struct StrategyChosen {
+  JobId job;
+  Strategy strategy;
+  size_t switches_done = 0;
+};
+
 using PersistentRecord =
     std::variant<TermStarted, EpochReserved, MemberEvicted, DecisionMade, ViewDissolved, JobAdded,
-                 JobEnded, CheckpointDecided, CheckpointNamed, SealDecided>;
+                 JobEnded, CheckpointDecided, CheckpointNamed, SealDecided, StrategyChosen>;
 
 // One job, as remembered.
 struct PersistentJob {
@@ -99,6 +111,8 @@ struct PersistentJob {
   std::optional<CheckpointReport> decided_checkpoint;
   std::optional<CheckpointReport> newest_checkpoint;
   std::optional<StateTag> sealed;
+  Strategy strategy;  // of views to come
+  size_t switches_done = 0;
 };
 
 struct PersistentState {

@@ -17,6 +17,18 @@ bool Contains(const std::vector<Incarnation>& list, Incarnation incarnation) {
   return std::find(list.begin(), list.end(), incarnation) != list.end();
 }
 
+// The answers of those of `members` that hold their part.
+std::vector<Answer> HoldingAmong(const std::vector<Answer>& answers, const Decision& decision,
+                                 const std::vector<Incarnation>& members) {
+  std::vector<Answer> holding;
+  for (const Answer& answer : answers) {
+    if (Contains(decision.holding, answer.worker) && Contains(members, answer.worker)) {
+      holding.push_back(answer);
+    }
+  }
+  return holding;
+}
+
 }  // namespace
 
 // No view is in force: form the first one, or the first after everything was lost.
@@ -207,6 +219,7 @@ void CoordinatorCore::DecideFirst() {
   const uint64_t branch = std::max(job.branch, newest.has_value() ? newest->tag.branch : 0);
   view.resume = {branch + 1, newest.has_value() ? newest->tag.step : 0, view.epoch};
   view.hold = view.resume.step >= job.plan.total_steps;
+  view.strategy = ChooseStrategy(view.resume.step);
   activate.fresh_start = FreshStart{newest.has_value() ? newest->path : std::string()};
   // A start is caused by those who are here, a restart by those who were lost.
   const ViewChangeCause cause =
@@ -228,14 +241,22 @@ void CoordinatorCore::DecideNow() {
   for (Incarnation incarnation : proposal.group) {
     if (!HasAnswered(incarnation)) continue;
     const WorkerStatus& status = Find(incarnation)->status;
-    answers.push_back(
-        {incarnation, status.has_state, status.applied, status.prepared, status.record});
+    answers.push_back({incarnation, status.has_state, status.applied, status.prepared,
+                       status.record, status.holdings});
   }
   const Decision decision = Decide(answers, *Job()->decision, options_.rules.state_is_tagged);
+  const Strategy strategy = StrategyAfter(decision.resume.step);
+  // Where everybody is to hold everything and whoever can go on does, nothing moves. Otherwise
+  // whoever has answered can go on, with what it receives.
+  const bool moves =
+      strategy.sharded() || std::any_of(answers.begin(), answers.end(), [&](const Answer& answer) {
+        return Contains(decision.holding, answer.worker) && !answer.holdings.whole;
+      });
   std::vector<Incarnation> members;
-  for (Incarnation incarnation : proposal.group) {
-    if (Contains(decision.able, incarnation) && !IsGone(incarnation))
-      members.push_back(incarnation);
+  for (const Answer& answer : answers) {
+    const bool can_follow =
+        Contains(decision.able, answer.worker) || (moves && !decision.able.empty());
+    if (can_follow && !IsGone(answer.worker)) members.push_back(answer.worker);
   }
   if (members.empty()) {
     // Those who could go on are gone, or nobody could: the others must join anew.
@@ -248,12 +269,16 @@ void CoordinatorCore::DecideNow() {
     changed_ = true;
     return;
   }
-  CountLinkFaults(&members);
+  std::vector<Incarnation> of_good_links = members;
+  CountLinkFaults(&of_good_links);
+  if (!moves || FindSource(HoldingAmong(answers, decision, of_good_links), *Job()->decision)) {
+    members = std::move(of_good_links);
+  }
   for (Incarnation incarnation : proposal.recruits) {
     const WorkerStatus& status = Find(incarnation)->status;
     const bool holds = status.has_state &&
                        SameState(status.applied, decision.resume, options_.rules.state_is_tagged);
-    if (!HasAnswered(incarnation) || !holds || IsDraining(incarnation)) continue;
+    if (!HasAnswered(incarnation) || !(holds || moves) || IsDraining(incarnation)) continue;
     if (static_cast<int>(members.size()) >= Job()->plan.max_workers) continue;
     members.push_back(incarnation);
     NoteChange(Find(incarnation)->self.name, ViewChangeCause::kJoin, now_);
@@ -264,8 +289,10 @@ void CoordinatorCore::DecideNow() {
   const bool somebody_stays =
       std::any_of(members.begin(), members.end(), [this](Incarnation m) { return !IsDraining(m); });
   std::vector<Incarnation> staying;
+  // After the last step nobody leaves any more: the job ends.
+  const bool ends = moves && decision.resume.step >= Job()->plan.total_steps;
   for (Incarnation incarnation : members) {
-    const bool stays = somebody_stays ? !IsDraining(incarnation) : staying.empty();
+    const bool stays = ends || (somebody_stays ? !IsDraining(incarnation) : staying.empty());
     (stays ? staying : leaving).push_back(incarnation);
   }
   for (Incarnation incarnation : leaving) {
@@ -275,13 +302,37 @@ void CoordinatorCore::DecideNow() {
   Activate activate;
   activate.view.epoch = proposal.epoch;
   activate.view.job = run_.job;
-  for (Incarnation incarnation : staying) activate.view.members.push_back(Find(incarnation)->self);
+  activate.view.strategy = strategy;
   activate.view.resume = decision.resume;
-  activate.view.hold = !somebody_stays ||
-                       static_cast<int>(staying.size()) < Job()->plan.min_workers ||
-                       decision.resume.step >= Job()->plan.total_steps;
   activate.roll_forward = decision.roll_forward;
   activate.fresh_start = decision.fresh_start;
+  if (moves && !FindParts(answers, decision, staying, leaving, &activate)) {
+    Dissolve("the members left do not hold every shard of the state", std::move(members));
+    return;
+  }
+  // Members that hold what nobody else does give it away before they leave.
+  if (!activate.view.leaving.empty()) {
+    staying.insert(staying.end(), leaving.begin(), leaving.end());
+    leaving.clear();
+  }
+  const size_t workers = staying.size() - activate.view.leaving.size();
+  for (Incarnation incarnation : staying) activate.view.members.push_back(Find(incarnation)->self);
+  activate.view.hold = (!somebody_stays && !ends) || !activate.view.leaving.empty() ||
+                       static_cast<int>(workers) < Job()->plan.min_workers ||
+                       decision.resume.step >= Job()->plan.total_steps;
+  ChooseStrategy(decision.resume.step);
+
+  const bool fruitless = last.resume == activate.view.resume &&
+                         last.members == activate.view.members && last.strategy == strategy &&
+                         last.hold == activate.view.hold;
+  run_.fruitless_views = fruitless ? run_.fruitless_views + 1 : 0;
+  if (run_.fruitless_views >= options_.fruitless_views) {
+    EndJobNow(
+        run_.job, JobState::kFailed,
+        absl::StrFormat("%d views in a row broke before their first step; the last failure: %s",
+                        run_.fruitless_views, run_.failure));
+    return;
+  }
 
   // Rule 2: whoever is decided without, or cannot follow, is evicted for good.
   for (Incarnation incarnation : proposal.group) {
@@ -292,6 +343,37 @@ void CoordinatorCore::DecideNow() {
           silent ? ViewChangeCause::kDeath : ViewChangeCause::kLeave);
   }
   PutInForce(std::move(activate), decision.reason);
+}
+
+// Where each member of a view whose state is in parts, now or before, gets its own: from members
+// that hold it (rule 8), else from the fresh start that was not complete. False: neither will do.
+// Members that leave stay, to give, until the others hold what they held (rule 9).
+bool CoordinatorCore::FindParts(const std::vector<Answer>& answers, const Decision& decision,
+                                const std::vector<Incarnation>& staying,
+                                const std::vector<Incarnation>& leaving, Activate* activate) {
+  const Activate& last = *Job()->decision;
+  const auto has_all_of_last = [&](const Answer& answer) {
+    return last.view.strategy.sharded() ? answer.holdings.Has(last.view.epoch)
+                                        : answer.holdings.whole;
+  };
+  const std::vector<Answer> holding = HoldingAmong(answers, decision, staying);
+  const bool given_away = holding.size() == staying.size() &&
+                          std::all_of(holding.begin(), holding.end(), has_all_of_last) &&
+                          std::all_of(leaving.begin(), leaving.end(), [&](Incarnation incarnation) {
+                            return Contains(last.view.leaving, incarnation);
+                          });
+  std::vector<Incarnation> members = staying;
+  if (!given_away) {
+    activate->view.leaving = leaving;
+    members.insert(members.end(), leaving.begin(), leaving.end());
+  }
+  activate->fresh_start.reset();
+  activate->move = FindSource(HoldingAmong(answers, decision, members), last);
+  if (activate->move.has_value()) return true;
+  activate->view.leaving.clear();
+  activate->roll_forward.reset();
+  activate->fresh_start = last.fresh_start;
+  return last.fresh_start.has_value() && last.view.resume == decision.resume;
 }
 
 // Rule 14: a link that breaks again and again, with both ends alive, evicts its end with more bad
@@ -339,6 +421,8 @@ void CoordinatorCore::NoteChange(const WorkerName& name, ViewChangeCause cause, 
 void CoordinatorCore::PutInForce(Activate decision, const std::string& reason) {
   CloseProposal();
   const View& view = decision.view;
+  const View* last = CurrentView();
+  const bool strategy_changes = last != nullptr && last->strategy != view.strategy;
 
   coordinator::ViewChangeReport report;
   report.job = view.job;
@@ -352,6 +436,7 @@ void CoordinatorCore::PutInForce(Activate decision, const std::string& reason) {
       if (its_cause == cause) report.cause = cause;
     }
   }
+  if (run_.change.workers.empty() && strategy_changes) report.cause = ViewChangeCause::kSwitch;
   for (const auto& [name, cause] : run_.change.workers) report.workers.push_back(name);
   report.members = view.members;
   report.resume = view.resume;
@@ -361,8 +446,9 @@ void CoordinatorCore::PutInForce(Activate decision, const std::string& reason) {
   report.decided_at = now_;
 
   const Step total_steps = Job()->plan.total_steps;
-  const JobState state =
-      view.hold && view.resume.step < total_steps ? JobState::kWaiting : JobState::kRunning;
+  const JobState state = view.hold && view.leaving.empty() && view.resume.step < total_steps
+                             ? JobState::kWaiting
+                             : JobState::kRunning;
   Note(Severity::kInfo, absl::StrFormat("view %d (%s): %s; %s", view.epoch, Name(report.cause),
                                         absl::StrJoin(view.members, " ",
                                                       [](std::string* out, const Member& member) {

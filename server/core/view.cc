@@ -96,10 +96,18 @@ void CoordinatorCore::PlanChange() {
       SetTimer(TimerKind::kPauseBatch, options_.pause_batch);
     }
   }
+  if (view.strategy != StrategyAfter(paused.has_value() ? paused->step : view.resume.step) ||
+      !view.leaving.empty()) {
+    run_.pause_wanted = true;
+    run_.change.started_at = std::min(run_.change.started_at, now_);
+  }
   // All at rest without a wish of ours: it was the wish of an earlier term.
   if (paused.has_value() && !view.hold) run_.pause_wanted = true;
   if (run_.pause_wanted && paused.has_value()) {
-    StartProposal(ready, paused, draining > 0 ? "workers drain" : "workers join");
+    StartProposal(ready, paused,
+                  draining > 0    ? "workers drain"
+                  : ready.empty() ? "the strategy changes"
+                                  : "workers join");
   }
 }
 
@@ -171,7 +179,7 @@ void CoordinatorCore::OnOrphanTimeout() {
   Dissolve("every member was lost");
 }
 
-void CoordinatorCore::Dissolve(const std::string& reason) {
+void CoordinatorCore::Dissolve(const std::string& reason, std::vector<Incarnation> left) {
   const View* current = CurrentView();
   if (current == nullptr) return;
   const View view = *current;
@@ -192,7 +200,7 @@ void CoordinatorCore::Dissolve(const std::string& reason) {
   run_.broken_somewhere = false;
   run_.pause_wanted = false;
   for (auto& [incarnation, worker] : workers_) worker.learn_source.reset();
-  Record(ViewDissolved{run_.job});
+  Record(ViewDissolved{run_.job, std::move(left)});
   const std::optional<CheckpointReport>& newest = Job()->newest_checkpoint;
   SetJobState(JobState::kWaiting,
               absl::StrFormat("%s; the job goes on from %s when %d workers are here", reason,

@@ -138,7 +138,12 @@ void CoordinatorCore::On(const coordinator::SuspicionReceived& event) {
   if (view == nullptr || suspicion.epoch != view->epoch) return;
   if (view->RankOf(event.reporter) < 0 || Find(event.reporter) == nullptr) return;
   run_.change.started_at = std::min(run_.change.started_at, now_);
+  run_.failure = suspicion.reason;
   if (view->RankOf(suspicion.suspect) < 0 || suspicion.suspect == event.reporter) {
+    if (!run_.broken_somewhere) {
+      Note(Severity::kWarning,
+           absl::StrFormat("%s reports: %s", NameOf(event.reporter), suspicion.reason));
+    }
     run_.broken_somewhere = true;
     return;
   }

@@ -102,6 +102,8 @@ class CoordinatorHost {
   absl::StatusOr<v1::Job> GetJob(const JobId& id) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<v1::ListJobsResponse> ListJobs(const v1::ListJobsRequest& request)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<v1::SwitchJobResponse> SwitchJob(const v1::SwitchJobRequest& request)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<v1::CancelJobResponse> CancelJob(const v1::CancelJobRequest& request)
       ABSL_LOCKS_EXCLUDED(mutex_);
   v1::ListMembersResponse ListMembers() ABSL_LOCKS_EXCLUDED(mutex_);

@@ -101,6 +101,8 @@ absl::StatusOr<v1::Job> CoordinatorHost::SubmitJob(const v1::SubmitJobRequest& r
   plan.start_workers = spec.workers.start;
   plan.max_workers = spec.workers.max;
   plan.total_steps = total_steps;
+  plan.strategy = spec.strategy;
+  plan.switches = spec.switches;
 
   const absl::Time now = absl::Now();
   absl::Status stored = store_.PutDescription(
@@ -148,6 +150,30 @@ absl::StatusOr<v1::ListJobsResponse> CoordinatorHost::ListJobs(const v1::ListJob
     bytes += response.jobs(response.jobs_size() - 1).ByteSizeLong();
     last = number;
   }
+  return response;
+}
+
+absl::StatusOr<v1::SwitchJobResponse> CoordinatorHost::SwitchJob(
+    const v1::SwitchJobRequest& request) {
+  absl::MutexLock lock(&mutex_);
+  if (stopped_) return absl::UnavailableError("the coordinator is shutting down");
+  v1::SwitchJobResponse response;
+  MUSTER_ASSIGN_OR_RETURN(*response.mutable_job(), Describe(request.job_id()));
+  if (HasEnded(request.job_id())) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(request.job_id(), " has already ended; nothing was changed"));
+  }
+  if (!request.has_strategy()) return MissingField("strategy");
+  MUSTER_ASSIGN_OR_RETURN(const JobSpec spec,
+                          JobSpecFromProto(*jobs_.Find(request.job_id())->resolved));
+  const Strategy defaults{.replicas = spec.strategy.replicas,
+                          .algorithm = spec.communication.algorithm,
+                          .transport = spec.communication.transport};
+  MUSTER_ASSIGN_OR_RETURN(const Strategy strategy,
+                          StrategyFromProto(request.strategy(), defaults, "strategy"));
+  MUSTER_RETURN_IF_ERROR(CheckStrategy(spec, strategy, "strategy"));
+  Handle(coordinator::StrategyRequested{request.job_id(), strategy});
+  MUSTER_ASSIGN_OR_RETURN(*response.mutable_job(), Describe(request.job_id()));
   return response;
 }
 

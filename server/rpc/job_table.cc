@@ -6,6 +6,7 @@
 #include "google/protobuf/timestamp.pb.h"
 #include "proto/convert/control.h"
 #include "proto/convert/field.h"
+#include "proto/convert/job.h"
 
 namespace muster {
 namespace {
@@ -150,6 +151,7 @@ v1::Job ToPublicJob(const JobInfo& info, const JobEntry& entry) {
   job.set_total_steps(info.plan.total_steps);
   if (info.progress) *job.mutable_progress() = ToProto(*info.progress);
   if (info.view && info.state < JobState::kSucceeded) *job.mutable_view() = ToProto(*info.view);
+  *job.mutable_strategy() = ToProto(info.strategy);
   for (const coordinator::ViewChangeReport& report : entry.view_changes) {
     *job.add_view_changes() = ToPublicViewChange(report);
   }

@@ -83,6 +83,16 @@ grpc::ServerWriteReactor<v1::WatchJobResponse>* CoordinatorService::WatchJob(
   return WatchReactor::Create(host_, request->job_id());
 }
 
+grpc::ServerUnaryReactor* CoordinatorService::SwitchJob(grpc::CallbackServerContext* context,
+                                                        const v1::SwitchJobRequest* request,
+                                                        v1::SwitchJobResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  absl::StatusOr<v1::SwitchJobResponse> switched = host_->SwitchJob(*request);
+  if (switched.ok()) *response = *std::move(switched);
+  reactor->Finish(ToGrpcStatus(switched.status()));
+  return reactor;
+}
+
 grpc::ServerUnaryReactor* CoordinatorService::CancelJob(grpc::CallbackServerContext* context,
                                                         const v1::CancelJobRequest* request,
                                                         v1::CancelJobResponse* response) {

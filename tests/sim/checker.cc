@@ -119,6 +119,27 @@ void Checker::Decided(const View& view) {
   }
 }
 
+void Checker::Settled(const View& view) {
+  if (view.epoch <= settled_.epoch) return;
+  settled_ = view;
+}
+
+void Checker::GivenUp(const ViewDissolved& dissolved) {
+  if (dissolved.left.empty() || settled_.job != dissolved.job) return;
+  const std::vector<Incarnation>& left = dissolved.left;
+  const auto gone = std::count_if(
+      settled_.members.begin(), settled_.members.end(), [&left](const Member& member) {
+        return std::find(left.begin(), left.end(), member.incarnation) == left.end();
+      });
+  const auto owners = std::ssize(settled_.members) - std::ssize(settled_.leaving);
+  const auto replicas = settled_.strategy.sharded()
+                            ? std::min<ptrdiff_t>(settled_.strategy.replicas, owners - 1)
+                            : owners - 1;
+  if (gone > replicas) return;
+  Fail(absl::StrFormat("(f) the state of view %d was given up with %d of %d members gone",
+                       settled_.epoch, gone, settled_.members.size()));
+}
+
 void Checker::Finished(const ModelState& state, Step total_steps) {
   if (state.tag.step != total_steps || std::ssize(state.history) != total_steps) {
     Fail(absl::StrFormat("(e) the job ended at %s of %d steps", Show(state.tag), total_steps));
@@ -139,6 +160,7 @@ void Checker::AppendTo(Digest* digest) const {
     digest->Add(visible.size());
     for (Epoch epoch : visible) digest->Add(epoch);
   }
+  digest->Add(settled_.epoch);
 }
 
 }  // namespace muster::sim

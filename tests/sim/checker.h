@@ -11,6 +11,7 @@
 
 #include "base/control/digest.h"
 #include "base/control/messages.h"
+#include "server/core/persistent.h"
 
 namespace muster::sim {
 
@@ -51,6 +52,11 @@ class Checker {
   void Visible(const JobId& job, const StateTag& tag, const std::vector<Epoch>& history);
   // The coordinator persisted this decision: it never undoes what was visible on its branch.
   void Decided(const View& view);
+  // (f) Every member of this view holds its part.
+  void Settled(const View& view);
+  // (f) The coordinator gives a state up since the members left hold too little of it: only when
+  // more are gone than there were replicas.
+  void GivenUp(const ViewDissolved& dissolved);
   // (e) The job ended well in this state.
   void Finished(const ModelState& state, Step total_steps);
   void Fail(std::string what);
@@ -72,6 +78,7 @@ class Checker {
   std::map<std::pair<JobId, StateTag>, uint64_t> chains_;  // bits behind a tag
   std::map<Branch, StateTag> bases_;                       // where a branch began
   std::map<Branch, std::vector<Epoch>> visible_;           // which epoch reduced each step
+  View settled_;                                           // the newest
 };
 
 }  // namespace muster::sim

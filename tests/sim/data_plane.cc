@@ -62,11 +62,13 @@ void DataPlane::AppendTo(Digest* digest) const {
   for (const auto& [epoch, mesh] : meshes_) {
     digest->Add(epoch);
     for (const MeshEnd& end : mesh.ends) {
-      digest->Add(
-          static_cast<uint64_t>(end.open | end.closed << 1 | end.pause << 2 | end.resting << 3));
+      digest->Add(static_cast<uint64_t>(end.open | end.closed << 1 | end.pause << 2 |
+                                        end.resting << 3 | end.moving << 4 | end.moved << 5));
       digest->Add(static_cast<uint64_t>(end.entered));
       digest->Add(static_cast<uint64_t>(end.contributed));
       digest->Add(end.entered_chain);
+      digest->Add(end.gift.has_value() ? end.gift->chain : 0);
+      for (size_t shard : end.gift_shards) digest->Add(shard);
     }
   }
   for (Incarnation incarnation : dead_) digest->Add(incarnation);

@@ -5,11 +5,13 @@
 #define MUSTER_TESTS_SIM_DATA_PLANE_H_
 
 #include <map>
+#include <optional>
 #include <set>
 #include <vector>
 
 #include "base/control/digest.h"
 #include "base/control/messages.h"
+#include "tests/sim/checker.h"
 
 namespace muster::sim {
 
@@ -22,6 +24,11 @@ struct MeshEnd {
   Step contributed = 0;        // highest step it has put into the small all-reduce
   bool pause = false;          // with this flag
   bool resting = false;        // it waits for all to rest
+  bool moving = false;         // it gives, or waits for, ranges
+  bool moved = false;          // it has all of its part
+  // What it gives: the state, and which shards of the source it has of it.
+  std::optional<ModelState> gift;
+  std::set<size_t> gift_shards;
 };
 
 struct Mesh {

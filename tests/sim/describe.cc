@@ -69,7 +69,8 @@ std::string Describe(const View& view) {
                                        [](std::string* out, const Member& member) {
                                          out->append(Show(member.incarnation));
                                        }),
-                         Describe(view.resume), view.hold ? " hold" : "");
+                         Describe(view.resume), view.hold ? " hold" : "") +
+         (view.strategy.sharded() ? " " + ToString(view.strategy) : "");
 }
 
 std::string Describe(const Directive& directive) {
@@ -92,6 +93,10 @@ std::string Describe(const Directive& directive) {
             }
             if (m.fresh_start.has_value()) {
               absl::StrAppend(&text, " fresh '", m.fresh_start->checkpoint, "'");
+            }
+            if (m.move.has_value()) {
+              absl::StrAppendFormat(&text, " move from view %d:", m.move->view.epoch);
+              for (Incarnation giver : m.move->givers) absl::StrAppend(&text, " ", Show(giver));
             }
             return text;
           },
@@ -144,6 +149,7 @@ std::string Describe(const PersistentRecord& record) {
           [](const CheckpointDecided& r) { return "checkpoint decided " + Describe(r.report.tag); },
           [](const CheckpointNamed& r) { return "checkpoint named " + Describe(r.report.tag); },
           [](const SealDecided& r) { return "seal " + Describe(r.tag); },
+          [](const StrategyChosen& r) { return "strategy " + ToString(r.strategy); },
       },
       record);
 }
@@ -191,6 +197,11 @@ std::string Describe(const worker::Action& action) {
             return absl::StrCat("start-fresh ", Describe(a.tag), " '", a.fresh.checkpoint, "'");
           },
           [](const worker::RollForward& a) { return "roll-forward " + Describe(a.tag); },
+          [](const worker::MoveRanges& a) {
+            return absl::StrFormat("move-ranges %d%s", a.view.epoch, a.gives ? " gives" : "");
+          },
+          [](const worker::SealMove& a) { return absl::StrFormat("seal-move %d", a.epoch); },
+          [](const worker::AdoptPart& a) { return absl::StrFormat("adopt-part %d", a.epoch); },
           [](const worker::DiscardPrepared&) { return std::string("discard-prepared"); },
           [](const worker::ConnectMesh& a) {
             return absl::StrFormat("connect-mesh %d", a.view.epoch);

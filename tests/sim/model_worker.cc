@@ -39,6 +39,10 @@ const char* Name(OpKind kind) {
       return "break";
     case OpKind::kMakeState:
       return "make-state";
+    case OpKind::kMove:
+      return "move";
+    case OpKind::kSealMove:
+      return "seal-move";
     case OpKind::kPrepare:
       return "prepare";
     case OpKind::kForm:
@@ -82,6 +86,7 @@ void ModelWorker::Absorb(worker::Actions actions, Fleet& fleet, worker::Actions*
       if (status->status.has_state) {
         fleet.checker.Visible(status->status.job, status->status.stable,
                               state_.has_value() ? state_->history : std::vector<Epoch>{});
+        CheckHoldings(status->status, fleet);
       }
     }
     if (!Begin(action, fleet)) out->push_back(std::move(action));
@@ -104,10 +109,23 @@ bool ModelWorker::Begin(const worker::Action& action, Fleet& fleet) {
     learn_up_to_ = up_to->tag;
   } else if (const auto* fresh = std::get_if<worker::StartFresh>(&action)) {
     state_.reset();
+    whole_ = false;
+    shards_.clear();
     prepared_.reset();
     fresh_ = *fresh;
   } else if (const auto* roll = std::get_if<worker::RollForward>(&action)) {
     roll_ = *roll;
+  } else if (const auto* move = std::get_if<worker::MoveRanges>(&action)) {
+    BeginMove(*move, fleet);
+  } else if (const auto* seal_move = std::get_if<worker::SealMove>(&action)) {
+    move_seal_ = seal_move->epoch;
+    Mesh& mesh = *fleet.plane.Find(seal_move->epoch);
+    mesh.ends[static_cast<size_t>(mesh.view.RankOf(incarnation_))].moved = true;
+  } else if (const auto* adopt = std::get_if<worker::AdoptPart>(&action)) {
+    const View& view = mesh_->view;
+    if (view.epoch != adopt->epoch) fleet.checker.Fail("a part is adopted of another view");
+    whole_ = whole_ && !view.strategy.sharded();
+    std::erase_if(shards_, [&](const auto& entry) { return whole_ || entry.first != view.epoch; });
   } else if (std::holds_alternative<worker::DiscardPrepared>(action)) {
     prepared_.reset();
   } else if (const auto* connect = std::get_if<worker::ConnectMesh>(&action)) {
@@ -118,13 +136,16 @@ bool ModelWorker::Begin(const worker::Action& action, Fleet& fleet) {
     mesh.ends[static_cast<size_t>(connect->view.RankOf(incarnation_))].open = true;
   } else if (const auto* run = std::get_if<worker::RunSteps>(&action)) {
     fleet.checker.Running(run->view, *state_);
+    if (!HasPart(run->view)) fleet.checker.Fail("(f) a member runs without its part");
     mesh_->running = true;
     Enter(*mesh_, run->first_step, fleet);
   } else if (const auto* contribute = std::get_if<worker::ContributeCommit>(&action)) {
     Mesh& mesh = *fleet.plane.Find(contribute->epoch);
     MeshEnd& end = mesh.ends[static_cast<size_t>(mesh.view.RankOf(incarnation_))];
     end.contributed = contribute->step;
-    end.pause = contribute->pause || contribute->step == options_.total_steps;
+    end.pause =
+        contribute->pause || contribute->step == options_.total_steps ||
+        std::count(options_.pause_after.begin(), options_.pause_after.end(), contribute->step) > 0;
   } else if (const auto* apply = std::get_if<worker::ApplyStep>(&action)) {
     const Epoch answered = core_.Status().answered_epoch;
     if (apply->record.epoch < answered) {
@@ -149,6 +170,8 @@ bool ModelWorker::Begin(const worker::Action& action, Fleet& fleet) {
     roll_.reset();
     quiesce_.reset();
     state_.reset();
+    whole_ = false;
+    shards_.clear();
     prepared_.reset();
     learned_.reset();
     keeping_.reset();
@@ -165,6 +188,8 @@ void ModelWorker::Stop(Epoch before, Fleet& fleet) {
   if (mesh_.has_value() && mesh_->view.epoch < before) mesh_.reset();
   if (old_mesh_.has_value() && old_mesh_->view.epoch < before) old_mesh_.reset();
   if (fresh_.has_value() && fresh_->epoch < before) fresh_.reset();
+  if (move_.has_value() && move_->view.epoch < before) move_.reset();
+  if (move_seal_.has_value() && *move_seal_ < before) move_seal_.reset();
   if (final_work_.has_value() && final_work_->epoch < before) final_work_.reset();
   if (sealing_.has_value() && sealing_->epoch < before) sealing_.reset();
   learning_.reset();
@@ -208,6 +233,16 @@ void ModelWorker::AddMeshOps(const OwnMesh& own, const Fleet& fleet, std::vector
       all([](const MeshEnd& end) { return end.resting; })) {
     ops->push_back({OpKind::kSeal, epoch, sealing_->tag.step});
   }
+  if (move_.has_value() && move_->view.epoch == epoch &&
+      std::all_of(move_->source.givers.begin(), move_->source.givers.end(), [&](Incarnation giver) {
+        const Rank rank = own.view.RankOf(giver);
+        return rank >= 0 && mesh->ends[static_cast<size_t>(rank)].moving;
+      })) {
+    ops->push_back({OpKind::kMove, epoch, 0});
+  }
+  if (move_seal_ == epoch && all([](const MeshEnd& end) { return end.moved; })) {
+    ops->push_back({OpKind::kSealMove, epoch, 0});
+  }
   if (!own.running || applying_.has_value()) return;
   const Step step = own.at;
   if (!own.prepared) {
@@ -238,6 +273,8 @@ std::vector<Op> ModelWorker::Enabled(const Fleet& fleet) const {
     const Step attempt = static_cast<Step>(learning_->attempt);
     if (learn_up_to_.has_value()) {
       ops.push_back({OpKind::kLearnUpTo, 0, attempt});
+    } else if (learning_->sharded) {
+      if (!learned_reported_) ops.push_back({OpKind::kLearn, 0, attempt});
     } else if (source == nullptr || !source->state_.has_value() ||
                source->state_->job != learning_->job) {
       ops.push_back({OpKind::kLearnBreak, 0, attempt});
@@ -310,9 +347,20 @@ std::optional<worker::Event> ModelWorker::Finish(const Op& op, Fleet& fleet) {
       }
       state_->job = fresh.job;
       state_->tag = fresh.tag;
+      HoldPart(fresh.view);
       return worker::StateReady{fresh.epoch, fresh.tag};
     }
+    case OpKind::kMove: {
+      const worker::MoveRanges move = *std::exchange(move_, std::nullopt);
+      FinishMove(move, fleet);
+      return worker::RangesMoved{op.epoch};
+    }
+    case OpKind::kSealMove:
+      move_seal_.reset();
+      fleet.checker.Settled(own->view);
+      return worker::MoveSealed{op.epoch};
     case OpKind::kPrepare: {
+      fleet.checker.Settled(own->view);
       uint64_t value = Mix(static_cast<uint64_t>(op.step), op.epoch);
       for (const MeshEnd& end : mesh->ends) {
         value = Mix(value, end.entered_chain);
@@ -360,6 +408,7 @@ std::optional<worker::Event> ModelWorker::Finish(const Op& op, Fleet& fleet) {
       if (!agrees) return worker::LearnFailed{learning_->attempt, "not buffered"};
       state_ = learned_;
       state_->tag = tag;
+      whole_ = true;
       fleet.checker.Holds(*state_);
       return worker::LearnProgress{learning_->attempt, tag, tag, true};
     }
@@ -398,31 +447,6 @@ std::optional<worker::Event> ModelWorker::Finish(const Op& op, Fleet& fleet) {
   return std::nullopt;
 }
 
-// One piece from the source: its newest state goes into the buffer; what was buffered before and is
-// now stable there is applied. Without rule 3 a buffer that is as many steps old counts as the
-// same.
-worker::Event ModelWorker::FinishLearning(Fleet& fleet) {
-  const ModelWorker& source = *fleet.Find(learning_->source.incarnation);
-  const ModelState& theirs = *source.state_;
-  const StateTag stable = source.core_.Status().stable;
-  if (learned_.has_value() && learned_->tag == stable && stable.branch == theirs.tag.branch) {
-    state_ = learned_;
-    fleet.checker.Holds(*state_);
-  } else if (state_.has_value() && state_->tag.branch != theirs.tag.branch) {
-    state_.reset();  // older branch (rule 3); reported as nothing applied until something is
-  }
-  const bool keep = !options_.rules.state_is_tagged && learned_.has_value() &&
-                    learned_->tag.step == theirs.tag.step;
-  if (!keep) learned_ = theirs;
-  learned_reported_ = true;
-  worker::LearnProgress progress;
-  progress.attempt = learning_->attempt;
-  if (state_.has_value()) progress.applied = state_->tag;
-  progress.learned = learned_->tag;
-  progress.caught_up = true;
-  return progress;
-}
-
 void ModelWorker::AppendTo(Digest* digest) const {
   core_.AppendTo(digest);
   const auto add_state = [digest](const std::optional<ModelState>& state) {
@@ -433,6 +457,11 @@ void ModelWorker::AppendTo(Digest* digest) const {
     digest->Add(state->history.size());
   };
   add_state(state_);
+  digest->Add(static_cast<uint64_t>(whole_ | move_.has_value() << 1 | move_seal_.has_value() << 2));
+  for (const auto& [epoch, shards] : shards_) {
+    digest->Add(epoch);
+    for (size_t shard : shards) digest->Add(shard);
+  }
   add_state(learned_);
   add_state(writing_);
   digest->Add(prepared_.has_value());

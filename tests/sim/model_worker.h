@@ -11,6 +11,7 @@
 #include <cstdint>
 #include <map>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -25,6 +26,8 @@ enum class OpKind : uint8_t {
   kConnect,    // all links of the mesh are up
   kBreak,      // a peer's end has been closed
   kMakeState,  // fresh start or roll-forward
+  kMove,       // every range of its part has come
+  kSealMove,   // and every member has its own
   kPrepare,    // the step's gradients are reduced here
   kForm,       // the record has arrived here
   kApply,      // the update is done
@@ -69,8 +72,9 @@ class Fleet {
 
 struct ModelOptions {
   Step total_steps = 2;
-  Step checkpoint_every = 0;  // 0: never
-  bool atomic_apply = false;  // apply together with forming the record
+  Step checkpoint_every = 0;      // 0: never
+  std::vector<Step> pause_after;  // changes of strategy that the job asks for
+  bool atomic_apply = false;      // apply together with forming the record
   ProtocolRules rules;
 };
 
@@ -94,6 +98,8 @@ class ModelWorker {
   const std::optional<ModelState>& state() const { return state_; }
   // Of the mesh that is being connected or used.
   const View* mesh_view() const { return mesh_.has_value() ? &mesh_->view : nullptr; }
+  // In a view whose ranges are not all where they are to be.
+  bool moving() const { return move_.has_value() || move_seal_.has_value(); }
   bool mesh_connected() const { return mesh_.has_value() && mesh_->connected; }
   void AppendTo(Digest* digest) const;
 
@@ -121,6 +127,13 @@ class ModelWorker {
   void Apply(const CommitRecord& record, const StateTag& tag, Fleet& fleet);
   std::optional<worker::Event> Finish(const Op& op, Fleet& fleet);
   worker::Event FinishLearning(Fleet& fleet);
+  // Everything of the state that the view gives it, or has from it.
+  void HoldPart(const View& view);
+  bool HasPart(const View& view) const;
+  std::set<size_t> PartOf(const View& view) const;
+  void CheckHoldings(const WorkerStatus& status, Fleet& fleet) const;
+  void BeginMove(const worker::MoveRanges& move, Fleet& fleet);
+  void FinishMove(const worker::MoveRanges& move, Fleet& fleet);
   void Stop(Epoch before, Fleet& fleet);
   void AddMeshOps(const OwnMesh& mesh, const Fleet& fleet, std::vector<Op>* ops) const;
 
@@ -128,6 +141,11 @@ class ModelWorker {
   ModelOptions options_;
   WorkerCore core_;
   std::optional<ModelState> state_;
+  // What of the state is really here: all of it, or shards of views.
+  bool whole_ = false;
+  std::map<Epoch, std::set<size_t>> shards_;
+  std::optional<worker::MoveRanges> move_;
+  std::optional<Epoch> move_seal_;
   std::optional<Gradient> prepared_;
   std::optional<OwnMesh> mesh_;
   std::optional<OwnMesh> old_mesh_;  // not yet quiesced; only without rule 1

@@ -133,6 +133,9 @@ void Simulation::StartProcess(size_t slot) {
   options.rules = rules_;
   ModelOptions model;
   model.total_steps = tunables_.plan.total_steps;
+  for (const StrategySwitch& change : tunables_.plan.switches) {
+    model.pause_after.push_back(change.after);
+  }
   model.checkpoint_every = tunables_.checkpoint_every;
   model.rules = rules_;
   process.incarnation = options.self.incarnation;
@@ -278,9 +281,10 @@ void Simulation::WatchMeshes() {
     if (!process.worker.has_value() || process.frozen) continue;
     const View* view = process.worker->mesh_view();
     const WorkerPhase phase = process.worker->core().phase();
-    const bool waits = view != nullptr &&
-                       ((phase == WorkerPhase::kActivating && !process.worker->mesh_connected()) ||
-                        phase == WorkerPhase::kRunning);
+    const bool waits =
+        view != nullptr && ((phase == WorkerPhase::kActivating &&
+                             (!process.worker->mesh_connected() || process.worker->moving())) ||
+                            phase == WorkerPhase::kRunning);
     Digest digest;
     process.worker->AppendTo(&digest);
     if (!waits || digest.low() != process.mesh_mark) {

@@ -28,6 +28,8 @@ struct Outcome {
   int view_changes = 0;
   int view_changes_after_faults = 0;
   int faults = 0;
+  int moves = 0;                     // view changes that move ranges
+  int scattered = 0;                 // times that too few shards were left
   int restarts_from_checkpoint = 0;  // branches beyond the first
   int64_t kept = 0;                  // states kept by workers without a coordinator
   int64_t kept_sealed = 0;           // of them, as checkpoints to resume from

@@ -149,6 +149,11 @@ void Simulation::PlanFaults() {
     Trace(processes_[*slot].name, "is told to drain");
     FeedWorker(*slot, worker::DrainRequested{});
   });
+  Repeat(t.switch_strategy, [this] {
+    const Strategy strategy = ChooseStrategy(dice_);
+    Trace("operator", "asks for " + ToString(strategy));
+    FeedCoordinator(coordinator::StrategyRequested{"job-0", strategy});
+  });
   Repeat(t.break_session, [this] {
     const std::optional<size_t> slot = AnyLiving();
     if (!slot.has_value()) return;

@@ -176,8 +176,12 @@ void Simulation::ObeyOne(const coordinator::Action& action) {
     if (const auto* decision = std::get_if<DecisionMade>(&persist->record)) {
       checker.Decided(decision->activate.view);
       ++outcome_.view_changes;
+      if (decision->activate.move.has_value()) ++outcome_.moves;
       if (faults_over_) ++outcome_.view_changes_after_faults;
       highest_branch_ = std::max(highest_branch_, decision->activate.view.resume.branch);
+    } else if (const auto* dissolved = std::get_if<ViewDissolved>(&persist->record)) {
+      outcome_.scattered += !dissolved->left.empty();
+      checker.GivenUp(*dissolved);
     } else if (const auto* ended = std::get_if<JobEnded>(&persist->record)) {
       CheckEnd(*ended);
     } else if (const auto* named = std::get_if<CheckpointNamed>(&persist->record)) {

@@ -12,6 +12,13 @@ absl::Duration Weather(Dice& dice, double chance, absl::Duration low, absl::Dura
 
 }  // namespace
 
+Strategy ChooseStrategy(Dice& dice) {
+  Strategy strategy;
+  strategy.stage = dice.Chance(0.5) ? dice.Between(1, 3) : 0;
+  strategy.replicas = dice.Between(0, 2);
+  return strategy;
+}
+
 Tunables ChooseTunables(Dice& dice) {
   using absl::Milliseconds;
   Tunables t;
@@ -72,6 +79,12 @@ Tunables ChooseTunables(Dice& dice) {
   t.break_session = Weather(dice, 0.4, often, seldom);
   t.torn = dice.Chance(0.5) ? 0.5 : 0.0;
   t.cancel = dice.Chance(0.05) ? 1.0 : 0.0;
+  t.switch_strategy = Weather(dice, 0.3, often, seldom);
+  t.plan.strategy = ChooseStrategy(dice);
+  if (dice.Chance(0.2)) {
+    t.plan.switches.push_back(
+        {dice.Between(1, static_cast<int>(t.plan.total_steps) - 1), ChooseStrategy(dice)});
+  }
   return t;
 }
 

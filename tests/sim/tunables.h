@@ -58,8 +58,10 @@ struct Tunables {
       drain, break_session;
   double torn = 0;    // a crash of the coordinator tears a call's actions apart
   double cancel = 0;  // the job is cancelled while it runs
+  absl::Duration switch_strategy;
 };
 
+Strategy ChooseStrategy(Dice& dice);
 Tunables ChooseTunables(Dice& dice);
 
 }  // namespace muster::sim

@@ -59,7 +59,8 @@ absl::Status VerifyFile(FileSystem& files, const std::string& path,
 // A tensor that must be in the checkpoint, and where it goes.
 struct Target {
   const Tensor* tensor;
-  float* destination;  // of the tensor's first element; null while only checking
+  float* destination;                // of the tensor's first element; null while only checking
+  const TensorSink* take = nullptr;  // that instead
 };
 
 // Finds every target, by name, in the files of `kind`, and nothing but targets. Reads those that
@@ -84,7 +85,13 @@ absl::Status Match(FileSystem& files, const Checkpoint& checkpoint, CheckpointFi
             absl::StrJoin(tensor.spec.shape, ", "), "), got ", std::string(Name(found.dtype)),
             " of shape (", absl::StrJoin(found.shape, ", "), ")"));
       }
-      if (target->second.destination != nullptr) {
+      if (target->second.take != nullptr) {
+        std::vector<float> values(static_cast<size_t>(tensor.count));
+        MUSTER_RETURN_IF_ERROR(reader.Read(
+            found,
+            absl::MakeSpan(reinterpret_cast<char*>(values.data()), values.size() * sizeof(float))));
+        (*target->second.take)(tensor, values);
+      } else if (target->second.destination != nullptr) {
         MUSTER_RETURN_IF_ERROR(
             reader.Read(found, absl::MakeSpan(reinterpret_cast<char*>(target->second.destination),
                                               static_cast<size_t>(tensor.count) * sizeof(float))));
@@ -236,10 +243,25 @@ absl::Status LoadParameters(FileSystem& files, const Checkpoint& checkpoint, con
   return Match(files, checkpoint, CheckpointFileKind::kParameters, std::move(targets));
 }
 
+absl::Status LoadParameters(FileSystem& files, const Checkpoint& checkpoint, const Layout& layout,
+                            const TensorSink& take) {
+  std::map<std::string, Target> targets;
+  for (const Tensor& tensor : layout.tensors()) {
+    targets[tensor.spec.name] = {&tensor, nullptr, &take};
+  }
+  return Match(files, checkpoint, CheckpointFileKind::kParameters, std::move(targets));
+}
+
 absl::Status LoadOptimizer(FileSystem& files, const Checkpoint& checkpoint, const Layout& layout,
                            absl::Span<const OptimizerSlotDestination> slots) {
   std::map<std::string, Target> targets;
   for (const OptimizerSlotDestination& slot : slots) {
+    if (slot.take != nullptr) {
+      for (const Tensor& tensor : layout.tensors()) {
+        targets[absl::StrCat(tensor.spec.name, ".", slot.name)] = {&tensor, nullptr, &slot.take};
+      }
+      continue;
+    }
     MUSTER_CHECK_EQ(static_cast<int64_t>(slot.values.size()), layout.padded_count());
     std::fill(slot.values.begin(), slot.values.end(), 0.0f);
     for (const Tensor& tensor : layout.tensors()) {

@@ -66,6 +66,8 @@ absl::StatusOr<FoundCheckpoint> FindNewestCheckpoint(FileSystem& files, const st
 // After an error the destinations hold anything. Requires: spans of layout.padded_count() elements.
 absl::Status LoadParameters(FileSystem& files, const Checkpoint& checkpoint, const Layout& layout,
                             absl::Span<float> parameters);
+absl::Status LoadParameters(FileSystem& files, const Checkpoint& checkpoint, const Layout& layout,
+                            const TensorSink& take);
 absl::Status LoadOptimizer(FileSystem& files, const Checkpoint& checkpoint, const Layout& layout,
                            absl::Span<const OptimizerSlotDestination> slots);
 

@@ -3,7 +3,6 @@
 #include <bit>
 
 #include "base/check.h"
-#include "base/sha256.h"
 
 namespace muster {
 
@@ -12,12 +11,23 @@ static_assert(std::endian::native == std::endian::little,
 
 std::string ParametersSha256(const Layout& layout, absl::Span<const float> parameters) {
   MUSTER_CHECK_EQ(static_cast<int64_t>(parameters.size()), layout.padded_count());
-  Sha256 hash;
-  for (const Tensor& tensor : layout.tensors()) {
-    hash.Update(absl::string_view(reinterpret_cast<const char*>(parameters.data() + tensor.offset),
-                                  static_cast<size_t>(tensor.count) * sizeof(float)));
+  ParametersHash hash(layout);
+  for (int block = 0; block < layout.block_count(); ++block) {
+    hash.AddBlock(block, parameters.data() + layout.RangeOfBlock(block).offset);
   }
   return hash.HexDigest();
+}
+
+void ParametersHash::AddBlock(int block, const float* parameters) {
+  const int64_t begin = layout_.RangeOfBlock(block).offset;
+  for (; next_tensor_ < layout_.tensors().size(); ++next_tensor_) {
+    const Tensor& tensor = layout_.tensors()[next_tensor_];
+    MUSTER_CHECK_GE(tensor.spec.block, block) << "blocks out of order";
+    if (tensor.spec.block != block) return;
+    hash_.Update(
+        absl::string_view(reinterpret_cast<const char*>(parameters + tensor.offset - begin),
+                          static_cast<size_t>(tensor.count) * sizeof(float)));
+  }
 }
 
 }  // namespace muster

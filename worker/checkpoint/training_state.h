@@ -3,11 +3,13 @@
 #define MUSTER_WORKER_CHECKPOINT_TRAINING_STATE_H_
 
 #include <cstdint>
+#include <functional>
 #include <string>
 #include <vector>
 
 #include "absl/types/span.h"
 #include "base/ids.h"
+#include "base/sha256.h"
 #include "state/layout.h"
 
 namespace muster {
@@ -41,15 +43,33 @@ struct TrainingState {
   std::vector<OptimizerSlot> slots;
 };
 
-// Where Load puts a slot.
+// Takes a tensor in: for who keeps only parts of the space.
+using TensorSink = std::function<void(const Tensor& tensor, absl::Span<const float> values)>;
+
+// Where Load puts a slot: into `values`, all of the space, or, if it is given, to `take`.
 struct OptimizerSlotDestination {
   std::string name;
   absl::Span<float> values;
+  TensorSink take;
 };
 
 // SHA-256 (hexadecimal) over the little-endian f32 bytes of all tensors in the order of the layout,
 // without padding. Requires: parameters.size() == layout.padded_count().
 std::string ParametersSha256(const Layout& layout, absl::Span<const float> parameters);
+
+// The same, block by block from block 0 on. `layout` must outlive the object.
+class ParametersHash {
+ public:
+  explicit ParametersHash(const Layout& layout) : layout_(layout) {}
+  // `parameters`: of Layout::RangeOfBlock(block).
+  void AddBlock(int block, const float* parameters);
+  std::string HexDigest() { return hash_.HexDigest(); }
+
+ private:
+  const Layout& layout_;
+  size_t next_tensor_ = 0;
+  Sha256 hash_;
+};
 
 }  // namespace muster
 

@@ -51,7 +51,7 @@ void WorkerCore::Obey(const Propose& propose) {
   // `sealed` is the coordinator's word that every member rests at that state: it is stable.
   if (propose.sealed.has_value() && Holds(*propose.sealed)) RaiseStable(*propose.sealed);
   if (Learning* learning = std::get_if<Learning>(&role_)) {
-    if (propose.sealed.has_value()) {
+    if (propose.sealed.has_value() && !learning->order.sharded) {
       learning->proposal = propose;
       LearnWhatIsProposed();
       return;
@@ -85,17 +85,31 @@ void WorkerCore::Obey(const Activate& activate) {
   }
   Active active;
   active.view = view;
-  if (Holds(view.resume)) {
+  active.move = activate.move;
+  bool receives_all = false;
+  if (activate.move.has_value()) {
+    const std::vector<Incarnation>& givers = activate.move->givers;
+    receives_all =
+        std::find(givers.begin(), givers.end(), options_.self.incarnation) == givers.end();
+    active.gives = !receives_all && HoldsPartOf(activate.move->view);
+  }
+  // What is held is of use as it is, or as the source of what moves.
+  const bool keeps =
+      activate.move.has_value() ? active.gives : holdings_.whole && !view.strategy.sharded();
+  if (keeps && Holds(view.resume)) {
     active.state_ready = true;
     if (prepared_.has_value()) Emit(worker::DiscardPrepared{});
-  } else if (CanRollForward(activate)) {
+  } else if (keeps && CanRollForward(activate)) {
     // Holding the record counts as having applied (rule 2).
     applied_ = view.resume;
     record_ = activate.roll_forward;
     Emit(worker::RollForward{view.epoch, view.resume, *activate.roll_forward});
   } else if (activate.fresh_start.has_value()) {
     DropState();
-    Emit(worker::StartFresh{job_, view.epoch, view.resume, *activate.fresh_start, spec_});
+    Emit(worker::StartFresh{job_, view.epoch, view.resume, *activate.fresh_start, view, spec_});
+  } else if (receives_all) {
+    DropState();
+    active.state_ready = true;  // nothing to be done before it comes
   } else {
     // The coordinator should have evicted this worker; staying would be worse than leaving.
     Leave(worker::Rejoin{absl::StrFormat(
@@ -106,6 +120,11 @@ void WorkerCore::Obey(const Activate& activate) {
     return;
   }
   prepared_.reset();
+  if (active.gives) {
+    const View& source = activate.move->view;
+    holdings_ = {.map = source.strategy.sharded() ? source.epoch : 0,
+                 .whole = !source.strategy.sharded()};
+  }
   active_epoch_ = view.epoch;
   // The decision is persisted: every later one starts here or beyond.
   if (has_state_) RaiseStable(view.resume);
@@ -126,7 +145,8 @@ void WorkerCore::Obey(const Learn& learn) {
   if (!job_.empty() && job_ != learn.job) return;
   if (Learning* learning = std::get_if<Learning>(&role_)) {
     learning->proposal.reset();  // it was decided without this learner
-    const bool same = learning->order.source.incarnation == learn.source.incarnation;
+    const bool same = learning->order.source.incarnation == learn.source.incarnation &&
+                      learning->order.sharded == learn.sharded;
     learning->order = learn;
     if (same) return;  // healing is not restarted by a change of view (rule 10)
   } else if (const Answering* answering = std::get_if<Answering>(&role_)) {
@@ -140,7 +160,8 @@ void WorkerCore::Obey(const Learn& learn) {
   learning.order = learn;
   ++learn_attempt_;
   role_ = std::move(learning);
-  Emit(worker::StartLearning{learn.job, learn.epoch, learn.source, learn_attempt_, spec_});
+  Emit(worker::StartLearning{learn.job, learn.epoch, learn.source, learn_attempt_, spec_,
+                             learn.sharded});
 }
 
 void WorkerCore::Obey(const Seal& seal) {
@@ -192,6 +213,7 @@ void WorkerCore::DropState() {
   has_state_ = false;
   applied_ = {};
   stable_ = {};
+  holdings_ = {};
   prepared_.reset();
   record_.reset();
   durable_.reset();

@@ -9,8 +9,9 @@
 //                            actions contain ContributeCommit, with the pause flag it carries;
 //      record formed      -> Handle(RecordFormed) -> applies only if the actions contain ApplyStep;
 //      applied            -> Handle(StepApplied)  -> next step, unless the record said pause.
-//    The record's pause flag is the OR over the members' flags; at the job's last step each trainer
-//    sets it itself.
+//    Moving ranges has two such doors: RangesMoved -> SealMove, and MoveSealed -> AdoptPart;
+//    without the action, everything stays as it is, old part and new. The record's pause flag is
+//    the OR over the members' flags; at the job's last step each trainer sets it itself.
 //  - Quiesce{e}: stop trainer, learning, mesh and device work of epochs before e; let an apply or a
 //    roll-forward that has started come to its end; close the old mesh (rule 6); then Quiesced{e}.
 //    A newer Quiesce replaces one in progress; only the newest needs its event.
@@ -75,6 +76,14 @@ struct StateReady {
   StateTag tag;
 };
 // The reduced gradient of the step is wholly in memory.
+// Everything this worker's part of the view needs has come; what it gave from is still here.
+struct RangesMoved {
+  Epoch epoch = 0;
+};
+// All members have said RangesMoved.
+struct MoveSealed {
+  Epoch epoch = 0;
+};
 struct StepPrepared {
   Epoch epoch = 0;
   Step step = 0;
@@ -146,11 +155,12 @@ struct TimerFired {
   TimerId id = TimerId::kHeartbeat;
 };
 
-using Event = std::variant<DirectiveReceived, SessionAttached, SessionDetached, Quiesced,
-                           MeshConnected, MeshFailed, StateReady, StepPrepared, RecordFormed,
-                           StepApplied, LearnProgress, LearnFailed, FinalWorkDone, MembersSealed,
-                           StateKept, CheckpointDurable, CheckpointCommitted, ProgressMeasured,
-                           PathMeasured, WaitMeasured, JobFailed, DrainRequested, TimerFired>;
+using Event =
+    std::variant<DirectiveReceived, SessionAttached, SessionDetached, Quiesced, MeshConnected,
+                 MeshFailed, StateReady, RangesMoved, MoveSealed, StepPrepared, RecordFormed,
+                 StepApplied, LearnProgress, LearnFailed, FinalWorkDone, MembersSealed, StateKept,
+                 CheckpointDurable, CheckpointCommitted, ProgressMeasured, PathMeasured,
+                 WaitMeasured, JobFailed, DrainRequested, TimerFired>;
 
 // ---- actions ---------------------------------------------------------------------------------
 
@@ -169,7 +179,8 @@ struct Quiesce {
   std::shared_ptr<const JobSpec> spec = nullptr;  // of the job
 };
 
-// Receive the state from `source`, or go on receiving: chunks and buffered steps whose tags agree
+// Of a sharded job (`sharded`): make data and model ready, then LearnProgress{caught_up}. Otherwise
+// receive the state from `source`, or go on receiving: chunks and buffered steps whose tags agree
 // with the source's are kept. Replaces an earlier attempt. Reports LearnProgress, LearnFailed.
 struct StartLearning {
   JobId job;
@@ -177,6 +188,7 @@ struct StartLearning {
   Member source;
   uint64_t attempt = 0;
   std::shared_ptr<const JobSpec> spec = nullptr;
+  bool sharded = false;
 };
 // Stop receiving, keep what is applied, drop what is buffered.
 struct StopLearning {};
@@ -193,6 +205,7 @@ struct StartFresh {
   Epoch epoch = 0;
   StateTag tag;
   FreshStart fresh;
+  View view;  // of it the part that is to be made
   std::shared_ptr<const JobSpec> spec = nullptr;
 };
 // Apply the prepared step of this record. Ends with StateReady{epoch, tag}.
@@ -200,6 +213,22 @@ struct RollForward {
   Epoch epoch = 0;
   StateTag tag;
   CommitRecord record;
+};
+// Give and receive ranges over the view's mesh, as MoveSource says: if `gives`, from the part of
+// source.view, anything else held is dropped; if not, drop what is held first. Ends with
+// RangesMoved, or the mesh fails.
+struct MoveRanges {
+  View view;
+  MoveSource source;
+  bool gives = false;
+};
+// Answer to RangesMoved: meet the other members. Ends with MoveSealed.
+struct SealMove {
+  Epoch epoch = 0;
+};
+// Answer to MoveSealed: free what was given from, the part of this view is the one held.
+struct AdoptPart {
+  Epoch epoch = 0;
 };
 // Free the reduced gradient that will not be applied. At once; no event.
 struct DiscardPrepared {};
@@ -282,9 +311,10 @@ struct Log {
 
 using Action =
     std::variant<SendStatus, SendSuspicion, Quiesce, StartLearning, StopLearning, LearnUpTo,
-                 StartFresh, RollForward, DiscardPrepared, ConnectMesh, RunSteps, ContributeCommit,
-                 ApplyStep, DoFinalWork, StartDrainCheckpoint, SealAmongMembers, KeepState,
-                 CommitCheckpointFiles, BecomeIdle, Rejoin, Exit, SetTimer, CancelTimer, Log>;
+                 StartFresh, RollForward, MoveRanges, SealMove, AdoptPart, DiscardPrepared,
+                 ConnectMesh, RunSteps, ContributeCommit, ApplyStep, DoFinalWork,
+                 StartDrainCheckpoint, SealAmongMembers, KeepState, CommitCheckpointFiles,
+                 BecomeIdle, Rejoin, Exit, SetTimer, CancelTimer, Log>;
 using Actions = std::vector<Action>;
 
 }  // namespace muster::worker

@@ -9,6 +9,11 @@ bool WorkerCore::SameState(const StateTag& a, const StateTag& b) const {
   return options_.rules.state_is_tagged ? a == b : a.step == b.step;
 }
 
+bool WorkerCore::HoldsPartOf(const View& view) const {
+  if (!view.strategy.sharded()) return has_state_ && holdings_.whole;
+  return has_state_ && holdings_.Has(view.epoch);
+}
+
 bool WorkerCore::Holds(const StateTag& tag) const { return has_state_ && SameState(applied_, tag); }
 
 bool WorkerCore::CanRollForward(const Activate& activate) const {
@@ -47,6 +52,7 @@ void WorkerCore::On(const worker::LearnProgress& event) {
     // A learner applies only what is stable (rule 10).
     has_state_ = true;
     applied_ = *event.applied;
+    holdings_ = {.whole = true};
     record_.reset();
     prepared_.reset();
     stable_ = applied_;

@@ -59,12 +59,54 @@ void WorkerCore::On(const worker::StateReady& event) {
   has_state_ = true;
   applied_ = active->view.resume;
   RaiseStable(active->view.resume);
+  if (!active->move.has_value()) {
+    const bool sharded = active->view.strategy.sharded();
+    holdings_ = {.map = sharded ? event.epoch : 0, .whole = !sharded};
+  }
+  RunIfReady();
+}
+
+// Rule 8 stands here: old copies are freed only when every owner and replica holds the new ones.
+// Until all are known to, this worker holds both, and says so when it is asked. (The explorer's
+// mutant frees them at once.)
+void WorkerCore::On(const worker::RangesMoved& event) {
+  Active* active = InEpoch(event.epoch);
+  if (active == nullptr || !active->moving || active->moved) return;
+  has_state_ = true;
+  applied_ = active->view.resume;
+  RaiseStable(applied_);
+  if (!options_.rules.seal_before_freeing) return Adopt(*active);
+  if (active->view.strategy.sharded()) {
+    holdings_.next = event.epoch;
+  } else {
+    holdings_.whole = true;
+  }
+  Emit(worker::SealMove{event.epoch});
+}
+
+void WorkerCore::On(const worker::MoveSealed& event) {
+  Active* active = InEpoch(event.epoch);
+  if (active == nullptr || !active->moving || active->moved) return;
+  Adopt(*active);
+}
+
+void WorkerCore::Adopt(Active& active) {
+  const bool sharded = active.view.strategy.sharded();
+  holdings_ = {.map = sharded ? active.view.epoch : 0, .whole = !sharded};
+  active.moved = true;
+  Emit(worker::AdoptPart{active.view.epoch});
   RunIfReady();
 }
 
 void WorkerCore::RunIfReady() {
   Active& active = std::get<Active>(role_);
   if (active.stage != Stage::kActivating || !active.mesh_connected || !active.state_ready) return;
+  if (active.move.has_value() && !active.moved) {
+    if (active.moving) return;
+    active.moving = true;
+    Emit(worker::MoveRanges{active.view, *active.move, active.gives});
+    return;
+  }
   if (active.view.hold) {
     BecomePaused();
   } else {
@@ -131,6 +173,8 @@ void WorkerCore::MaybeDrainCheckpoint() {
       active->stage != Stage::kPaused || drain_checkpoint_ == applied_) {
     return;
   }
+  // It is not the last while others hold shards.
+  if (active->view.strategy.sharded() && active->view.members.size() > 1) return;
   drain_checkpoint_ = applied_;
   if ((durable_.has_value() && durable_->tag == applied_) ||
       (committed_.has_value() && committed_->tag == applied_)) {

@@ -85,6 +85,7 @@ WorkerStatus WorkerCore::Status() const {
   status.has_state = has_state_;
   status.applied = applied_;
   status.stable = VisibleTag();
+  status.holdings = holdings_;
   status.prepared = prepared_;
   status.record = record_;
   if (const Learning* learning = std::get_if<Learning>(&role_)) {
@@ -291,7 +292,8 @@ void WorkerCore::AppendTo(Digest* digest) const {
     digest->Add(static_cast<uint64_t>(active->stage) << 8 | active->mesh_connected << 1 |
                 active->state_ready << 2 | active->pause_requested << 3 | active->applying << 4 |
                 active->pausing << 5 | active->stepped << 6 | active->alone << 16 |
-                active->sealing << 17);
+                active->sealing << 17 | active->gives << 18 | active->moving << 19 |
+                active->moved << 20);
     digest->Add(active->broken.has_value());
     if (active->broken.has_value()) digest->Add(active->broken->suspect);
   } else if (const Orphaned* orphaned = std::get_if<Orphaned>(&role_)) {

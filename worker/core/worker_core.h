@@ -85,6 +85,10 @@ class WorkerCore {
     Stage stage = Stage::kActivating;
     bool mesh_connected = false;
     bool state_ready = false;
+    std::optional<MoveSource> move;
+    bool gives = false;   // in the move
+    bool moving = false;  // MoveRanges is under way, or done
+    bool moved = false;   // sealed
     bool pause_requested = false;
     bool alone = false;     // no coordinator for long: come to rest with the others
     bool sealing = false;   // SealAmongMembers is under way
@@ -165,12 +169,15 @@ class WorkerCore {
   void On(const worker::MeshConnected& event);
   void On(const worker::MeshFailed& event);
   void On(const worker::StateReady& event);
+  void On(const worker::RangesMoved& event);
+  void On(const worker::MoveSealed& event);
   void On(const worker::StepPrepared& event);
   void On(const worker::RecordFormed& event);
   void On(const worker::StepApplied& event);
   void On(const worker::FinalWorkDone& event);
   void On(const worker::MembersSealed& event);
   bool MayCommit(Epoch epoch, Step step) const;
+  void Adopt(Active& active);
   void RunIfReady();
   void BecomePaused();
   void MaybeDrainCheckpoint();
@@ -189,6 +196,8 @@ class WorkerCore {
   void LearnWhatIsProposed();
   void RaiseStable(const StateTag& tag);
   bool Holds(const StateTag& tag) const;
+  // What placement.h gives this worker in `view`, of the state at applied_.
+  bool HoldsPartOf(const View& view) const;
   bool SameState(const StateTag& a, const StateTag& b) const;
   bool CanRollForward(const Activate& activate) const;
   StateTag VisibleTag() const;
@@ -214,6 +223,7 @@ class WorkerCore {
   bool has_state_ = false;
   StateTag applied_;
   StateTag stable_;
+  Holdings holdings_;
   std::optional<Prepared> prepared_;
   std::optional<CommitRecord> record_;
   uint64_t learn_attempt_ = 0;

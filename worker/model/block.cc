@@ -31,8 +31,9 @@ void LayerParameters::Bind(const Layout& layout) {
   const Tensor* weight = layout.Find(absl::StrCat(layer_, ".weight"));
   const Tensor* bias = layout.Find(absl::StrCat(layer_, ".bias"));
   MUSTER_CHECK(weight != nullptr && bias != nullptr) << layer_;
-  weight_offset_ = weight->offset;
-  bias_offset_ = bias->offset;
+  const int64_t begin = layout.RangeOfBlock(weight->spec.block).offset;
+  weight_offset_ = weight->offset - begin;
+  bias_offset_ = bias->offset - begin;
 }
 
 }  // namespace muster::internal

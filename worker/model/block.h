@@ -34,13 +34,13 @@ class Block {
   // Makes room for batches of up to `batch` samples.
   virtual absl::Status Reserve(Device& device, int64_t batch) = 0;
 
-  // Reads input[batch, input_size], writes output[batch, output_size]. `parameters` is the flat
-  // space.
+  // Reads input[batch, input_size], writes output[batch, output_size]. `parameters` are the
+  // block's, as they lie in the flat space, from its first element on.
   virtual absl::Status Forward(Device& device, const float* parameters, int64_t batch,
                                const float* input, float* output) = 0;
 
-  // Adds to the block's part of `gradients` (the flat space) and writes input_gradient unless it is
-  // null. Overwrites output_gradient.
+  // Adds to the block's `gradients`, which lie like its parameters, and writes input_gradient
+  // unless it is null. Overwrites output_gradient.
   virtual absl::Status Backward(Device& device, const float* parameters, int64_t batch,
                                 const float* input, const float* output, float* output_gradient,
                                 float* input_gradient, float* gradients) = 0;
@@ -55,6 +55,7 @@ class LayerParameters {
   void Describe(int block, std::vector<TensorSpec>& tensors) const;
   void Bind(const Layout& layout);
 
+  // From the block's first element.
   int64_t weight_offset() const { return weight_offset_; }
   int64_t bias_offset() const { return bias_offset_; }
 

@@ -17,10 +17,8 @@ Classifier::Classifier(std::vector<std::unique_ptr<Block>> blocks, Layout layout
   }
 }
 
-absl::Status Classifier::CheckArguments(absl::Span<const float> parameters,
-                                        absl::Span<const float> inputs,
+absl::Status Classifier::CheckArguments(absl::Span<const float> inputs,
                                         absl::Span<const int32_t> labels) const {
-  MUSTER_CHECK_EQ(static_cast<int64_t>(parameters.size()), layout_.padded_count());
   if (labels.empty()) return absl::InvalidArgumentError("model: the batch is empty");
   const auto samples = static_cast<int64_t>(labels.size());
   if (static_cast<int64_t>(inputs.size()) != samples * features()) {
@@ -60,49 +58,59 @@ const float* Classifier::InputOf(size_t index, const float* inputs) const {
   return index == 0 ? inputs : outputs_[index - 1].floats();
 }
 
-absl::Status Classifier::Forward(const float* parameters, int64_t batch, const float* inputs) {
+absl::StatusOr<const float*> Classifier::Forward(BlockMemory& memory, int64_t batch,
+                                                 const float* inputs) {
   MUSTER_RETURN_IF_ERROR(Reserve(batch));
+  const float* parameters = nullptr;
   for (size_t i = 0; i < blocks_.size(); ++i) {
+    if (i > 0) memory.Release(static_cast<int>(i) - 1);
+    MUSTER_ASSIGN_OR_RETURN(parameters, memory.Acquire(static_cast<int>(i)));
     MUSTER_RETURN_IF_ERROR(
         blocks_[i]->Forward(device_, parameters, batch, InputOf(i, inputs), outputs_[i].floats()));
   }
-  return absl::OkStatus();
+  return parameters;
 }
 
-absl::StatusOr<BatchResult> Classifier::ForwardBackward(absl::Span<const float> parameters,
+absl::StatusOr<BatchResult> Classifier::ForwardBackward(BlockMemory& memory,
                                                         absl::Span<const float> inputs,
-                                                        absl::Span<const int32_t> labels,
-                                                        absl::Span<float> gradients,
-                                                        GradientReadyHook on_block_done) {
-  MUSTER_RETURN_IF_ERROR(CheckArguments(parameters, inputs, labels));
-  MUSTER_CHECK_EQ(static_cast<int64_t>(gradients.size()), layout_.padded_count());
+                                                        absl::Span<const int32_t> labels) {
+  MUSTER_RETURN_IF_ERROR(CheckArguments(inputs, labels));
   const auto batch = static_cast<int64_t>(labels.size());
-  MUSTER_RETURN_IF_ERROR(Forward(parameters.data(), batch, inputs.data()));
+  MUSTER_ASSIGN_OR_RETURN(const float* parameters, Forward(memory, batch, inputs.data()));
 
   float* output_gradient = gradient_buffers_[0].floats();
   float* input_gradient = gradient_buffers_[1].floats();
   MUSTER_ASSIGN_OR_RETURN(const SoftmaxLoss loss,
                           device_.SoftmaxCrossEntropy(batch, classes(), outputs_.back().floats(),
                                                       labels.data(), output_gradient));
-  const auto first = static_cast<size_t>(layout_.first_trained_block());
-  for (size_t i = blocks_.size(); i-- > 0;) {
-    if (i >= first) {
-      MUSTER_RETURN_IF_ERROR(blocks_[i]->Backward(
-          device_, parameters.data(), batch, InputOf(i, inputs.data()), outputs_[i].floats(),
-          output_gradient, i == first ? nullptr : input_gradient, gradients.data()));
+  const int last = static_cast<int>(blocks_.size()) - 1;
+  const int first = layout_.first_trained_block();
+  for (int block = last; block >= 0; --block) {
+    const auto i = static_cast<size_t>(block);
+    const bool trains = block >= first;
+    if (trains && block != last) {
+      MUSTER_ASSIGN_OR_RETURN(parameters, memory.Acquire(block));
     }
-    MUSTER_RETURN_IF_ERROR(on_block_done(static_cast<int>(i)));
+    MUSTER_ASSIGN_OR_RETURN(float* const gradients, memory.Gradients(block));
+    if (trains) {
+      MUSTER_RETURN_IF_ERROR(blocks_[i]->Backward(
+          device_, parameters, batch, InputOf(i, inputs.data()), outputs_[i].floats(),
+          output_gradient, block == first ? nullptr : input_gradient, gradients));
+    }
+    MUSTER_RETURN_IF_ERROR(memory.GradientsReady(block));
+    if (trains || block == last) memory.Release(block);
     std::swap(output_gradient, input_gradient);
   }
   return BatchResult{.loss_sum = loss.loss_sum, .correct = loss.correct, .samples = batch};
 }
 
-absl::StatusOr<BatchResult> Classifier::Evaluate(absl::Span<const float> parameters,
+absl::StatusOr<BatchResult> Classifier::Evaluate(BlockMemory& memory,
                                                  absl::Span<const float> inputs,
                                                  absl::Span<const int32_t> labels) {
-  MUSTER_RETURN_IF_ERROR(CheckArguments(parameters, inputs, labels));
+  MUSTER_RETURN_IF_ERROR(CheckArguments(inputs, labels));
   const auto batch = static_cast<int64_t>(labels.size());
-  MUSTER_RETURN_IF_ERROR(Forward(parameters.data(), batch, inputs.data()));
+  MUSTER_RETURN_IF_ERROR(Forward(memory, batch, inputs.data()).status());
+  memory.Release(static_cast<int>(blocks_.size()) - 1);
   MUSTER_ASSIGN_OR_RETURN(const SoftmaxLoss loss,
                           device_.SoftmaxCrossEntropy(batch, classes(), outputs_.back().floats(),
                                                       labels.data(), nullptr));

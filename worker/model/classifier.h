@@ -20,20 +20,19 @@ class Classifier final : public Model {
   int64_t features() const override { return blocks_.front()->input_size(); }
   int64_t classes() const override { return blocks_.back()->output_size(); }
 
-  absl::StatusOr<BatchResult> ForwardBackward(absl::Span<const float> parameters,
-                                              absl::Span<const float> inputs,
-                                              absl::Span<const int32_t> labels,
-                                              absl::Span<float> gradients,
-                                              GradientReadyHook on_block_done) override;
-  absl::StatusOr<BatchResult> Evaluate(absl::Span<const float> parameters,
-                                       absl::Span<const float> inputs,
+  using Model::Evaluate;
+  using Model::ForwardBackward;
+  absl::StatusOr<BatchResult> ForwardBackward(BlockMemory& memory, absl::Span<const float> inputs,
+                                              absl::Span<const int32_t> labels) override;
+  absl::StatusOr<BatchResult> Evaluate(BlockMemory& memory, absl::Span<const float> inputs,
                                        absl::Span<const int32_t> labels) override;
 
  private:
-  absl::Status CheckArguments(absl::Span<const float> parameters, absl::Span<const float> inputs,
+  absl::Status CheckArguments(absl::Span<const float> inputs,
                               absl::Span<const int32_t> labels) const;
   absl::Status Reserve(int64_t batch);
-  absl::Status Forward(const float* parameters, int64_t batch, const float* inputs);
+  // The parameters of the last block stay acquired, and come back.
+  absl::StatusOr<const float*> Forward(BlockMemory& memory, int64_t batch, const float* inputs);
   // What block `index` read in the last forward pass.
   const float* InputOf(size_t index, const float* inputs) const;
 

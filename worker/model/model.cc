@@ -4,6 +4,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/status_macros.h"
 #include "state/parameter_groups.h"
 #include "worker/model/classifier.h"
@@ -67,6 +68,26 @@ absl::StatusOr<Layout> LayoutOf(const Blocks& blocks, const ModelConfig& config)
 }
 
 }  // namespace
+
+absl::StatusOr<BatchResult> Model::ForwardBackward(absl::Span<const float> parameters,
+                                                   absl::Span<const float> inputs,
+                                                   absl::Span<const int32_t> labels,
+                                                   absl::Span<float> gradients,
+                                                   GradientReadyHook on_block_done) {
+  MUSTER_CHECK_EQ(static_cast<int64_t>(parameters.size()), layout().padded_count());
+  MUSTER_CHECK_EQ(static_cast<int64_t>(gradients.size()), layout().padded_count());
+  FlatMemory memory(layout(), parameters, gradients, on_block_done);
+  return ForwardBackward(memory, inputs, labels);
+}
+
+absl::StatusOr<BatchResult> Model::Evaluate(absl::Span<const float> parameters,
+                                            absl::Span<const float> inputs,
+                                            absl::Span<const int32_t> labels) {
+  MUSTER_CHECK_EQ(static_cast<int64_t>(parameters.size()), layout().padded_count());
+  const auto never = [](int) { return absl::OkStatus(); };
+  FlatMemory memory(layout(), parameters, {}, never);
+  return Evaluate(memory, inputs, labels);
+}
 
 absl::StatusOr<Layout> CreateModelLayout(const ModelConfig& config) {
   MUSTER_RETURN_IF_ERROR(Validate(config));

@@ -72,6 +72,13 @@ absl::StatusOr<ConnectedMesh> Connect(const CommunicationSpec& communication, Tc
 
 }  // namespace
 
+CommunicationSpec CommunicationIn(const View& view, const JobSpec& job) {
+  CommunicationSpec communication = job.communication;
+  communication.algorithm = view.strategy.algorithm;
+  communication.transport = view.strategy.transport;
+  return communication;
+}
+
 Algorithm AlgorithmOf(const CommunicationSpec& spec) {
   using enum CommunicationSpec::Algorithm;
   switch (spec.algorithm) {

@@ -7,6 +7,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/control/messages.h"
 #include "base/job_spec.h"
 #include "collectives/schedule/schedule.h"
 #include "collectives/transport/shm/shared_arena.h"
@@ -21,6 +22,9 @@ struct ConnectedMesh {
   std::string provider;  // of libfabric
   std::string why;       // it is this transport
 };
+
+// What the job asks for, in the strategy of a view.
+CommunicationSpec CommunicationIn(const View& view, const JobSpec& job);
 
 // The algorithm that the gradient's all-reduce asks for.
 Algorithm AlgorithmOf(const CommunicationSpec& spec);

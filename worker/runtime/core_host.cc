@@ -20,6 +20,10 @@ CorePort::Doors CoreHost::Dispatch(const worker::Event& event) {
       doors.contribute = *contribute;
     } else if (const auto* apply = std::get_if<worker::ApplyStep>(&action)) {
       doors.apply = *apply;
+    } else if (const auto* seal = std::get_if<worker::SealMove>(&action)) {
+      doors.seal_move = *seal;
+    } else if (const auto* adopt = std::get_if<worker::AdoptPart>(&action)) {
+      doors.adopt_part = *adopt;
     } else if (const auto* set = std::get_if<worker::SetTimer>(&action)) {
       timers_[set->id] = set->at;
     } else if (const auto* cancel = std::get_if<worker::CancelTimer>(&action)) {

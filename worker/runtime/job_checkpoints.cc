@@ -78,14 +78,27 @@ bool JobRunner::StartCheckpoint(
     checkpointer = checkpointer_;
   }
   if (replica_ == nullptr) return false;
-  const Step step = replica_->counters().tag.step;
+  const StateTag tag = replica_->counters().tag;
+  const Step step = tag.step;
+  std::shared_ptr<const ReplicaSnapshot> state;
+  if (replica_->whole()) {
+    state = replica_->Snapshot();
+  } else if (sealed_whole_ != nullptr && sealed_whole_->counters.tag == tag) {
+    state = sealed_whole_;
+  }
+  if (state == nullptr) {
+    // Of a state in shards that the members sealed, rank 0 has gathered the whole.
+    logger_.Info("no_checkpoint", "this worker holds only a part of the state; it writes none",
+                 {{"step", step}});
+    return false;
+  }
   if (checkpointer == nullptr) {
     logger_.Warning("no_checkpoint", "the job names no checkpoint directory; its state is lost",
                     {{"step", step}});
     return false;
   }
   const absl::Time deadline = absl::Now() + options_.final_checkpoint_timeout;
-  while (!begin(*checkpointer, replica_->Snapshot())) {
+  while (!begin(*checkpointer, state)) {
     if (absl::Now() > deadline) {
       logger_.Error("no_checkpoint", "the checkpoint before this one is still being written",
                     {{"step", step}});
@@ -101,16 +114,16 @@ void JobRunner::CommitCheckpointFiles(const StateTag& tag) {
   if (checkpointer_ != nullptr) checkpointer_->Commit(tag);
 }
 
-absl::StatusOr<std::string> JobRunner::FinalCheckpoint(Epoch epoch, Rank rank,
-                                                       const StateTag& tag) {
+absl::StatusOr<std::string> JobRunner::FinalCheckpoint(
+    Epoch epoch, const StateTag& tag, std::shared_ptr<const ReplicaSnapshot> state) {
   std::shared_ptr<Checkpointer> checkpointer;
   {
     MutexLock lock(&mutex_);
     checkpointer = checkpointer_;
   }
-  if (rank != 0 || checkpointer == nullptr) return std::string();
+  if (state == nullptr || checkpointer == nullptr) return std::string();
   const absl::Time deadline = absl::Now() + options_.final_checkpoint_timeout;
-  while (!checkpointer->Begin(replica_->Snapshot())) {
+  while (!checkpointer->Begin(state)) {
     if (epoch < stopped_below()) return absl::CancelledError("the view is changing");
     if (absl::Now() > deadline) {
       return absl::DeadlineExceededError(

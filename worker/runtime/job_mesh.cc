@@ -27,7 +27,7 @@ void JobRunner::DoConnect(const View& view) {
     spec.members.push_back({member.incarnation, member.data_address});
   }
   absl::StatusOr<ConnectedMesh> mesh =
-      muster::ConnectMesh(context_->spec().communication, listener_, std::move(spec),
+      muster::ConnectMesh(CommunicationIn(view, context_->spec()), listener_, std::move(spec),
                           options_.arena, options_.no_arena, absl::Now() + options_.mesh_timeout);
   if (absl::IsUnimplemented(mesh.status())) return Fail(mesh.status());
   if (!mesh.ok()) return ReportMeshFailure(view.epoch, mesh.status(), std::nullopt);
@@ -70,16 +70,13 @@ void JobRunner::DoConnect(const View& view) {
   // mesh is queued behind this one.
   if (view.epoch < stopped_below()) return;
   const absl::Status tuned =
-      tuner_.Tune(*communicator, view, context_->spec().communication, path_.provider);
+      tuner_.Tune(*communicator, view, CommunicationIn(view, context_->spec()), path_.provider);
   if (!tuned.ok()) {
     const std::optional<MeshFailure> failure = communicator->failure();
     return ReportMeshFailure(view.epoch, Annotate(tuned, "measuring the mesh"),
                              failure.has_value() ? failure->culprit : std::nullopt);
   }
-  {
-    MutexLock lock(&mutex_);
-    source_.Offer(view.job, fleet_id_, self_, replica_.get());
-  }
+  OfferState(view);
   core_.Dispatch(worker::MeshConnected{view.epoch});
 }
 
@@ -138,7 +135,7 @@ void JobRunner::CloseMesh() {
   closed_mesh_ = communicator;
   if (!communicator->MustRenewBuffers() || replica_ == nullptr) return;
   logger_.Warning("gradients_renewed", "a frozen worker could still write to the gradient buffer");
-  const absl::Status renewed = replica_->RenewGradients();
+  const absl::Status renewed = replica_->RenewBuffers();
   if (!renewed.ok()) Fail(renewed);
 }
 

@@ -66,6 +66,11 @@ void JobRunner::StartLearning(const worker::StartLearning& order) {
     learning_.reset();
     if (!Prepare(order.job, order.spec)) return;
     source_.Withdraw();
+    if (order.sharded) {
+      core_.Dispatch(worker::LearnProgress{order.attempt, std::nullopt, std::nullopt,
+                                           /*caught_up=*/true});
+      return;
+    }
     LearnRequest request;
     request.job = order.job;
     request.source = order.source.incarnation;
@@ -111,7 +116,7 @@ void JobRunner::RollForward(const worker::RollForward& order) {
   highest_epoch_ = std::max(highest_epoch_, order.epoch);
   Add({.run = [this, order] {
     MUSTER_CHECK(replica_ != nullptr) << "roll forward without state";
-    replica_->Apply(order.record, replica_->gradients());
+    replica_->Apply(order.record);
     const CommitRecord& record = order.record;
     metrics_->Remember({.step = record.step,
                         .loss = record.loss_sum / static_cast<double>(record.samples),
@@ -142,11 +147,7 @@ void JobRunner::DoFinalWork(Epoch epoch, const StateTag& tag) {
 
 void JobRunner::SealAmongMembers(const worker::SealAmongMembers& order) {
   Add({.mesh_epoch = order.epoch, .run = [this, order] {
-         std::shared_ptr<Communicator> communicator;
-         {
-           MutexLock lock(&mutex_);
-           if (communicator_epoch_ == order.epoch) communicator = communicator_;
-         }
+         const std::shared_ptr<Communicator> communicator = MeshOf(order.epoch);
          if (communicator == nullptr) return;
          logger_.Info("sealing",
                       "no coordinator; waiting for the other members to rest at this step");
@@ -155,6 +156,13 @@ void JobRunner::SealAmongMembers(const worker::SealAmongMembers& order) {
          options.caller_waits = true;
          // A failure is reported as that of any collective.
          if (!communicator->Barrier(options).Wait().ok()) return;
+         if (view_.has_value() && view_->strategy.sharded()) {
+           // While the mesh is there; what is kept is written when it is gone.
+           std::optional<Rank> culprit;
+           auto whole = GatherWhole(*view_, *communicator, &culprit);
+           if (!whole.ok()) return;
+           sealed_whole_ = *std::move(whole);
+         }
          core_.Dispatch(worker::MembersSealed{order.epoch, order.tag});
        }});
 }
@@ -212,10 +220,14 @@ void JobRunner::Fail(const absl::Status& status) {
 // larger part is compared first. (The rest is small beside it, or found out as in OnOutOfMemory.)
 absl::Status JobRunner::CheckMemory() const {
   const std::optional<int64_t> available = AvailableMemory();
-  // Parameters, gradient, and what the optimizer keeps.
-  const int64_t copies = 2 + context_->rule().state_slots();
-  const int64_t needed =
-      copies * context_->layout().padded_count() * static_cast<int64_t>(sizeof(float));
+  // Parameters, gradient, and what the optimizer keeps, all of it or of the shards.
+  const int64_t count = context_->layout().padded_count();
+  const Strategy& strategy = context_->spec().strategy;
+  const int64_t owners = std::max(1, context_->spec().workers.start);
+  const int64_t holders = std::min<int64_t>(owners, 1 + strategy.replicas);
+  const int64_t slots = context_->rule().state_slots() * count;
+  const int64_t needed = (2 * count + (strategy.sharded() ? slots * holders / owners : slots)) *
+                         static_cast<int64_t>(sizeof(float));
   if (!available.has_value() || needed <= *available) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
       "this worker's memory is too small for the job: its %d parameters, gradients and optimizer "
@@ -266,19 +278,9 @@ bool JobRunner::Prepare(const JobId& job, const std::shared_ptr<const JobSpec>& 
     Fail(fits);
     return false;
   }
-  SharedBuffer gradients;
-  if (options_.arena != nullptr) {
-    auto shared = options_.arena->Allocate(
-        static_cast<int64_t>(context_->layout().padded_count() * sizeof(float)));
-    if (!shared.ok()) {
-      Fail(Annotate(shared.status(), "memory for the gradient"));
-      return false;
-    }
-    gradients = *std::move(shared);
-  }
   replica_ =
       std::make_unique<Replica>(context_->layout(), context_->rule(), context_->learning_rate(),
-                                spec.training.clip_norm, std::move(gradients));
+                                spec.training.clip_norm, options_.arena);
   meter_ = std::make_unique<StepMeter>();
   trainer_ = std::make_unique<Trainer>(*context_, *replica_, *meter_);
   metrics_ = std::make_unique<JobMetrics>(JobMetricsOptions{.directory = options_.run_directory,
@@ -308,7 +310,7 @@ bool JobRunner::Prepare(const JobId& job, const std::shared_ptr<const JobSpec>& 
 absl::Status JobRunner::MakeFresh(const worker::StartFresh& order) {
   if (order.fresh.checkpoint.empty()) {
     MUSTER_RETURN_IF_ERROR(CheckUnused());
-    replica_->Initialize(context_->spec().training.seed, order.tag);
+    replica_->Initialize(context_->spec().training.seed, order.tag, RangesIn(order.view));
     return absl::OkStatus();
   }
   MUSTER_ASSIGN_OR_RETURN(const Checkpoint checkpoint,
@@ -323,15 +325,19 @@ absl::Status JobRunner::MakeFresh(const worker::StartFresh& order) {
     return absl::FailedPreconditionError(absl::StrCat(
         order.fresh.checkpoint, ": holds step ", saved.step, ", expected step ", order.tag.step));
   }
-  return replica_->Fill(
-      [&](absl::Span<float> parameters,
-          absl::Span<const absl::Span<float>> slots) -> absl::StatusOr<ReplicaCounters> {
-        MUSTER_RETURN_IF_ERROR(LoadParameters(files_, checkpoint, context_->layout(), parameters));
-        std::vector<OptimizerSlotDestination> destinations;
-        for (size_t i = 0; i < slots.size(); ++i) {
-          destinations.push_back({context_->rule().slot_names()[i], slots[i]});
+  return replica_->FillPart(
+      RangesIn(order.view), [&](StatePart& part) -> absl::StatusOr<ReplicaCounters> {
+        const auto into = [&part](int array) {
+          return [&part, array](const Tensor& tensor, absl::Span<const float> values) {
+            part.Put(array, tensor.offset, values);
+          };
+        };
+        MUSTER_RETURN_IF_ERROR(LoadParameters(files_, checkpoint, context_->layout(), into(0)));
+        std::vector<OptimizerSlotDestination> slots;
+        for (const std::string& name : context_->rule().slot_names()) {
+          slots.push_back({.name = name, .take = into(static_cast<int>(slots.size()) + 1)});
         }
-        MUSTER_RETURN_IF_ERROR(LoadOptimizer(files_, checkpoint, context_->layout(), destinations));
+        MUSTER_RETURN_IF_ERROR(LoadOptimizer(files_, checkpoint, context_->layout(), slots));
         return ReplicaCounters{.tag = order.tag,
                                .update_count = saved.update_count,
                                .nonfinite_in_row = saved.nonfinite_in_row,
@@ -353,6 +359,8 @@ void JobRunner::DropState() {
   checkpointer.reset();
   waits_.reset();
   metrics_.reset();
+  coming_epoch_.reset();
+  sealed_whole_.reset();
   trainer_.reset();
   meter_.reset();
   replica_.reset();

@@ -44,11 +44,12 @@ namespace muster {
 class CorePort {
  public:
   virtual ~CorePort() = default;
-  // Handles the event; ContributeCommit and ApplyStep come back, other actions are carried out
-  // later.
+  // Handles the event; what opens a door comes back, other actions are carried out later.
   struct Doors {
     std::optional<worker::ContributeCommit> contribute;
     std::optional<worker::ApplyStep> apply;
+    std::optional<worker::SealMove> seal_move;
+    std::optional<worker::AdoptPart> adopt_part;
   };
   virtual Doors Dispatch(const worker::Event& event) = 0;
 };
@@ -67,6 +68,8 @@ struct JobRunnerOptions {
   absl::Duration mesh_timeout = absl::Seconds(10);
   // For the job's last checkpoint to be complete, the one before it included; then the job fails.
   absl::Duration final_checkpoint_timeout = absl::Seconds(60);
+  // For the parts of the state to be where a view wants them; then the view has failed.
+  absl::Duration move_timeout = absl::Minutes(10);
 };
 
 class JobRunner : private CheckpointObserver, private LearningObserver {
@@ -86,6 +89,7 @@ class JobRunner : private CheckpointObserver, private LearningObserver {
   void LearnUpTo(const worker::LearnUpTo& order);
   void StartFresh(const worker::StartFresh& order);
   void RollForward(const worker::RollForward& order);
+  void MoveRanges(const worker::MoveRanges& order);
   void ConnectMesh(const View& view);
   void RunSteps(const View& view, Step first_step);
   void DoFinalWork(Epoch epoch, const StateTag& tag);
@@ -127,6 +131,18 @@ class JobRunner : private CheckpointObserver, private LearningObserver {
   // Tells the core of the newest complete checkpoint if the job resumes from one.
   void OfferCheckpoint();
   absl::Status MakeFresh(const worker::StartFresh& order);
+  void DoMove(const worker::MoveRanges& order);
+  void OfferState(const View& view) ABSL_LOCKS_EXCLUDED(mutex_);
+  void KeepPartOf(const View& source);
+  // What placement gives this worker in the view.
+  std::vector<Range> RangesIn(const View& view) const ABSL_LOCKS_EXCLUDED(mutex_);
+  // nullptr if that mesh is not there (any more).
+  std::shared_ptr<Communicator> MeshOf(Epoch epoch) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The whole state, on rank 0; nullptr elsewhere. All ranks of a view whose state is in shards
+  // call it between the same steps; of others each has the whole.
+  absl::StatusOr<std::shared_ptr<const ReplicaSnapshot>> GatherWhole(const View& view,
+                                                                     Communicator& communicator,
+                                                                     std::optional<Rank>* culprit);
   void Fail(const absl::Status& status);
   // RESOURCE_EXHAUSTED if the job's state is more than this machine has.
   absl::Status CheckMemory() const;
@@ -137,8 +153,9 @@ class JobRunner : private CheckpointObserver, private LearningObserver {
   void DoRunSteps(const View& view, Step first_step);
   void FinalWork(Epoch epoch, const StateTag& tag);
   // The directory; empty if the job wants none or this worker is not the one to write it.
-  absl::StatusOr<std::string> FinalCheckpoint(Epoch epoch, Rank rank, const StateTag& tag);
-  // Hands the replica's state to `begin` of the checkpointer as soon as that is free. False if
+  absl::StatusOr<std::string> FinalCheckpoint(Epoch epoch, const StateTag& tag,
+                                              std::shared_ptr<const ReplicaSnapshot> state);
+  // Hands the whole state to `begin` of the checkpointer as soon as that is free. False if
   // there is no checkpoint directory or it did not become free in time.
   bool StartCheckpoint(
       const std::function<bool(Checkpointer&, std::shared_ptr<const ReplicaSnapshot>)>& begin)
@@ -182,10 +199,16 @@ class JobRunner : private CheckpointObserver, private LearningObserver {
   std::optional<View> view_;
   std::shared_ptr<Communicator> closed_mesh_;  // until what it was doing is written
   Epoch closed_epoch_ = 0;
+  // Of a move that was not sealed: the view whose part came beside the one that is held, and
+  // whether that is the whole state.
+  std::optional<Epoch> coming_epoch_;
+  bool coming_whole_ = false;
+  // Of a sharded state that was sealed without a coordinator, on rank 0 of its view.
+  std::shared_ptr<const ReplicaSnapshot> sealed_whole_;
   Progress progress_;
   bool beyond_use_ = false;  // an order for this job was left half done
 
-  Mutex mutex_;
+  mutable Mutex mutex_;
   std::deque<Order> orders_ ABSL_GUARDED_BY(mutex_);
   bool stop_ ABSL_GUARDED_BY(mutex_) = false;
   Incarnation self_ ABSL_GUARDED_BY(mutex_);

@@ -47,9 +47,10 @@ class JobRunner::Control : public TrainingControl {
     runner_.logger_.SetContext(rank_, view_.epoch, tag.step);
     const CheckpointsSpec& spec = runner_.context_->spec().checkpoints;
     // The last step's checkpoint belongs to the final work.
-    if (rank_ == 0 && checkpointer_ != nullptr && spec.every > 0 && tag.step % spec.every == 0 &&
+    if (checkpointer_ != nullptr && spec.every > 0 && tag.step % spec.every == 0 &&
         tag.step < runner_.context_->total_steps()) {
-      if (!checkpointer_->Begin(runner_.replica_->Snapshot())) {
+      const std::shared_ptr<const ReplicaSnapshot> state = StateToSave();
+      if (state != nullptr && !checkpointer_->Begin(state)) {
         runner_.logger_.Warning("checkpoint_skipped",
                                 "the one before is still being written; raise checkpoints.every",
                                 {{"checkpoint_step", tag.step}});
@@ -92,6 +93,20 @@ class JobRunner::Control : public TrainingControl {
   }
 
  private:
+  // On rank 0, unless the mesh fails, which the next step will find out.
+  std::shared_ptr<const ReplicaSnapshot> StateToSave() {
+    if (!view_.strategy.sharded()) return rank_ == 0 ? runner_.replica_->Snapshot() : nullptr;
+    const std::shared_ptr<Communicator> communicator = runner_.MeshOf(view_.epoch);
+    if (communicator == nullptr) return nullptr;
+    std::optional<Rank> culprit;
+    auto state = runner_.GatherWhole(view_, *communicator, &culprit);
+    if (!state.ok()) {
+      runner_.logger_.Warning("checkpoint_skipped", state.status().message());
+      return nullptr;
+    }
+    return *std::move(state);
+  }
+
   JobRunner& runner_;
   const View& view_;
   const Communicator& communicator_;
@@ -138,28 +153,39 @@ void JobRunner::DoRunSteps(const View& view, Step first_step) {
 }
 
 void JobRunner::FinalWork(Epoch epoch, const StateTag& tag) {
-  std::shared_ptr<Communicator> communicator;
-  {
-    MutexLock lock(&mutex_);
-    if (communicator_epoch_ != epoch || communicator_ == nullptr) return;
-    communicator = communicator_;
-  }
+  const std::shared_ptr<Communicator> communicator = MeshOf(epoch);
+  if (communicator == nullptr || !view_.has_value()) return;
   const Rank rank = communicator->rank();
+  std::optional<Rank> culprit;
+  const auto mesh_failed = [&](const absl::Status& status) {
+    communicator->Abort(status, culprit);
+    ReportMeshFailure(epoch, status, culprit);
+  };
   if (context_->test() != nullptr) {
-    std::optional<Rank> culprit;
     const absl::StatusOr<EvaluationMetrics> evaluation =
-        trainer_->Evaluate(*communicator, tag.step, &culprit);
-    if (!evaluation.ok()) return ReportMeshFailure(epoch, evaluation.status(), culprit);
+        trainer_->Evaluate(*view_, *communicator, tag.step, &culprit);
+    if (!evaluation.ok()) return mesh_failed(evaluation.status());
     metrics_->Record(*evaluation, rank);
     progress_.test_accuracy = evaluation->test_accuracy;
     progress_.test_loss = evaluation->test_loss;
   }
   FinalReport report;
-  absl::StatusOr<std::string> checkpoint = FinalCheckpoint(epoch, rank, tag);
+  absl::StatusOr<std::string> hash =
+      trainer_->HashParameters(*view_, *communicator, tag.step, &culprit);
+  if (!hash.ok()) return mesh_failed(hash.status());
+  report.parameters_sha256 = *std::move(hash);
+  std::shared_ptr<const ReplicaSnapshot> state;
+  if (!context_->spec().checkpoints.directory.empty()) {
+    auto whole = rank == 0 || view_->strategy.sharded()
+                     ? GatherWhole(*view_, *communicator, &culprit)
+                     : nullptr;
+    if (!whole.ok()) return mesh_failed(whole.status());
+    state = *std::move(whole);
+  }
+  absl::StatusOr<std::string> checkpoint = FinalCheckpoint(epoch, tag, std::move(state));
   if (epoch < stopped_below()) return;
   if (!checkpoint.ok()) return Fail(checkpoint.status());
   report.checkpoint = *checkpoint;
-  report.parameters_sha256 = ParametersSha256(context_->layout(), replica_->parameters());
   progress_.step = tag.step;
   PublishProgress();
   report.progress = progress_;

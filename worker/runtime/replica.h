@@ -1,5 +1,17 @@
-// One worker's full copy of a job's training state: parameters, optimizer slots, counters, and the
+// One worker's copy of a job's training state: parameters, optimizer slots, counters, and the
 // gradient of the step under way.
+//
+// What is kept of it is a *part* (docs/design.md, section 2): all of the space, or ranges of which
+// this worker holds parameters and slots. Those are the truth. Where forward and backward want
+// parameters that others hold, a *cache* beside the part is gathered from their holders; it is
+// stale after each step and never the source of anything else. While parts move, the part to come
+// is here beside the one that is held.
+//
+// Memory, for P parameters, s slots, a part of q elements (q = P where nothing is sharded):
+//   part                     (1 + s) q
+//   cache                    stage 1, 2: P; stage 0: none, the part serves; stage 3: none, blocks
+//                            are gathered into buffers of the step (step_memory.h)
+//   gradient                 stage 0, 1, or several micro-batches a step: P; else q and buffers
 //
 // The training thread alone writes. Others may take snapshots and open feeds at any time; Apply
 // waits for a copy under way, and a snapshot always shows a state between two steps.
@@ -9,9 +21,12 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
 #include "absl/types/span.h"
 #include "base/control/messages.h"
 #include "base/mutex.h"
@@ -19,6 +34,8 @@
 #include "state/layout.h"
 #include "state/step_scalars.h"
 #include "state/update_rule.h"
+#include "worker/runtime/float_buffer.h"
+#include "worker/runtime/state_part.h"
 
 namespace muster {
 
@@ -45,25 +62,42 @@ class ReplicaListener {
                          std::shared_ptr<const std::vector<float>> gradient) = 0;
 };
 
+// What a replica needs beside its part for a view's steps.
+struct StepMemoryShape {
+  int stage = 0;
+  // Gradients of several micro-batches are added up here before they are reduced.
+  bool accumulates = false;
+  bool operator==(const StepMemoryShape&) const = default;
+};
+
 class Replica {
  public:
-  // `layout` and `rule` must outlive the object. All state is zero. The gradient lies in `shared`,
-  // of layout.padded_count() floats, if that is given: memory that collectives reach in place.
-  Replica(const Layout& layout, const UpdateRule& rule, const LearningRateOptions& learning_rate,
-          double clip_norm, SharedBuffer shared = {});
+  // Blocks whose gradients or parameters are on their way at a time, where they have no place of
+  // their own: one that is computed, one that is being reduced or gathered, and one between.
+  static constexpr int kBlockBuffers = 3;
 
-  // ---- training thread ----
-  absl::Span<const float> parameters() const { return parameters_; }
-  absl::Span<float> gradients() { return gradients_; }
-  // Takes the gradient out of reach of processes that could write to it so far; it keeps its value.
-  absl::Status RenewGradients() { return shared_gradients_.Renew(); }
+  // `layout` and `rule` must outlive the object, which holds nothing yet. What collectives work on
+  // lies in `arena`, if it is given.
+  Replica(const Layout& layout, const UpdateRule& rule, const LearningRateOptions& learning_rate,
+          double clip_norm, std::shared_ptr<SharedArena> arena = nullptr);
+
+  // ---- training thread: the state
+  // Whether all of the space is held.
+  bool whole() const { return part_.element_count() == layout_.padded_count(); }
+  // Array 0 is the parameters, then the slots.
+  const StatePart& part() const { return part_; }
   ReplicaCounters counters() const ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Sets initial weights, zero optimizer state.
+  // Sets initial weights, zero optimizer state, of `ranges` (in order, not touching), or of all.
+  void Initialize(uint64_t seed, const StateTag& tag, std::vector<Range> ranges)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   void Initialize(uint64_t seed, const StateTag& tag) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Lets `fill` write parameters and slots (spans of the layout's padded count), then sets
-  // counters.
+  // Lets `fill` write a part of `ranges`, which is zero before, then sets counters.
+  absl::Status FillPart(std::vector<Range> ranges,
+                        const std::function<absl::StatusOr<ReplicaCounters>(StatePart& part)>& fill)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // The same for all of the space: parameters and slots are spans of the layout's padded count.
   absl::Status Fill(
       const std::function<absl::StatusOr<ReplicaCounters>(
           absl::Span<float> parameters, absl::Span<const absl::Span<float>> slots)>& fill)
@@ -72,18 +106,57 @@ class Replica {
   // Changes only the tag: a fresh start names its branch and epoch.
   void Retag(const StateTag& tag) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Takes the state from step record.step - 1 to record.step with the reduced gradient in
-  // `gradient` (gradients() on a member, a received one on a learner). A record that is not finite
-  // changes only counters. Everything follows from the record and the gradient: the same bits on
-  // every replica, whether the record was formed here or came with a decision to roll forward.
-  // Requires: record.step == counters().tag.step + 1.
+  // Takes the part held from step record.step - 1 to record.step with the reduced gradient in
+  // `gradient` (all of the space, of which only the part is read), or the one of the step under
+  // way. A record that is not finite changes only counters. Everything follows from the record and
+  // the gradient: the same bits on every replica, whether the record was formed here or came with a
+  // decision to roll forward. Requires: record.step == counters().tag.step + 1.
   void Apply(const CommitRecord& record, absl::Span<const float> gradient)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  void Apply(const CommitRecord& record) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Learning rate of the update that `step` makes.
   double LearningRateOf(Step step) const { return LearningRate(learning_rate_, step); }
 
-  // ---- any thread ----
+  // ---- training thread: memory of a step
+  // Makes room for what steps of this shape need, frees what they do not. RESOURCE_EXHAUSTED.
+  absl::Status Equip(const StepMemoryShape& shape) ABSL_LOCKS_EXCLUDED(mutex_);
+  const StepMemoryShape& shape() const { return *shape_; }
+  // Parameters of the whole space: the part, where that is whole, or the cache (stages 1 and 2).
+  absl::Span<const float> parameters() const;
+  absl::Span<float> parameter_cache() { return cache_.span(); }
+  // The gradient of the whole space; empty if the shape has none.
+  absl::Span<float> gradients() { return gradients_.span(); }
+  // Buffers of the largest block: for gradients where they have no place of their own, for
+  // parameters in stage 3.
+  absl::Span<float> GradientBuffer(int index) { return gradient_buffers_[index].span(); }
+  absl::Span<float> ParameterBuffer(int index) { return parameter_buffers_[index].span(); }
+  // Keeps what is held of the reduced gradient of a block, which lies in a buffer.
+  void StoreReduced(Range block, absl::Span<const float> values);
+  // The reduced gradient of a range that is held.
+  absl::Span<const float> Reduced(Range range) const;
+  // Takes what collectives work on out of reach of processes that could write to it so far; the
+  // values stay.
+  absl::Status RenewBuffers();
+
+  // ---- training thread: moving
+  // Makes room for a part of `ranges`, with what is held of it already. Nothing that is held
+  // changes. With `receives_all` what is held is dropped first.
+  void BeginMove(std::vector<Range> ranges, bool receives_all) ABSL_LOCKS_EXCLUDED(mutex_);
+  // All arrays, one after the other, of a range of the part that is held.
+  void PackRange(Range range, absl::Span<float> values) const;
+  // The same into the part to come.
+  void UnpackRange(Range range, absl::Span<const float> values);
+  static int64_t FloatsPerElement(const UpdateRule& rule) { return 1 + rule.state_slots(); }
+  // Everything has come: the state it is of.
+  void FinishMove(const ReplicaCounters& counters) ABSL_LOCKS_EXCLUDED(mutex_);
+  // The part to come, which is all of the space, as a snapshot; it is not kept.
+  std::shared_ptr<const ReplicaSnapshot> TakeComing() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Of the part that a move has brought and the one that is held, keeps the first, if `newest`, or
+  // the second.
+  void KeepOnly(bool newest) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // ---- any thread. The state must be whole, and stay so while there are listeners.
   std::shared_ptr<const ReplicaSnapshot> Snapshot() ABSL_LOCKS_EXCLUDED(mutex_);
   // A snapshot and, from then on, every step applied; no step is missed or told twice.
   std::shared_ptr<const ReplicaSnapshot> SnapshotAndListen(ReplicaListener* listener)
@@ -95,21 +168,32 @@ class Replica {
   const UpdateRule& rule() const { return rule_; }
 
  private:
+  using GradientOf = absl::FunctionRef<absl::Span<const float>(Range)>;
+  // visit(range, parameters, gradient, slots) for each range of the part.
+  template <typename Visit>
+  void ForEachRange(GradientOf gradient, const Visit& visit);
+  void ApplyLocked(const CommitRecord& record, GradientOf gradient)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   std::shared_ptr<const ReplicaSnapshot> SnapshotLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
-  std::vector<absl::Span<float>> SlotSpans();
+  int arrays() const { return 1 + rule_.state_slots(); }
 
   const Layout& layout_;
   const UpdateRule& rule_;
   const LearningRateOptions learning_rate_;
   const double clip_norm_;
+  const std::shared_ptr<SharedArena> arena_;
 
   // Written by the training thread only, while it holds mutex_; so that thread reads without it.
-  std::vector<float> parameters_;
-  std::vector<std::vector<float>> slots_;
+  StatePart part_;
+  std::optional<StatePart> coming_;
+
   // The training thread's own.
-  SharedBuffer shared_gradients_;  // one of the two
-  std::vector<float> own_gradients_;
-  absl::Span<float> gradients_;
+  std::optional<StepMemoryShape> shape_;
+  FloatBuffer cache_;
+  FloatBuffer gradients_;
+  StatePart reduced_;
+  std::vector<FloatBuffer> gradient_buffers_;
+  std::vector<FloatBuffer> parameter_buffers_;
 
   mutable Mutex mutex_;
   ReplicaCounters counters_ ABSL_GUARDED_BY(mutex_);

@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "state/clip_norm.h"
+#include "worker/checkpoint/training_state.h"
 #include "worker/runtime/connect_mesh.h"
 
 namespace muster {
@@ -26,42 +27,50 @@ TrainingOutcome MeshFailed(Communicator& communicator, absl::Status status,
 Trainer::Trainer(JobContext& job, Replica& replica, StepMeter& meter)
     : job_(job), replica_(replica), meter_(meter) {}
 
-GradientExchangeOptions Trainer::ExchangeOptions() const {
-  const CommunicationSpec& spec = job_.spec().communication;
+GradientExchangeOptions Trainer::ExchangeOptions(const View& view) const {
   GradientExchangeOptions options;
-  options.timeout = absl::Milliseconds(spec.timeout_ms);
-  options.algorithm = AlgorithmOf(spec);
+  options.timeout = absl::Milliseconds(job_.spec().communication.timeout_ms);
+  options.algorithm = AlgorithmOf(CommunicationIn(view, job_.spec()));
   return options;
 }
 
 TrainingOutcome Trainer::Run(const View& view, Communicator& communicator, Step first,
                              TrainingControl& control) {
   using Kind = TrainingOutcome::Kind;
-  GradientExchange exchange(communicator, job_.layout(), ExchangeOptions());
+  if (absl::Status equipped = Equip(view); !equipped.ok()) {
+    communicator.Abort(equipped);
+    return {Kind::kJobFailed, std::move(equipped)};
+  }
+  StepMemory memory(replica_, communicator, view, ExchangeOptions(view));
   const int64_t evaluate_every = job_.test() != nullptr ? job_.spec().training.evaluate_every : 0;
   for (Step step = first; step <= job_.total_steps(); ++step) {
     if (control.StopRequested()) return {Kind::kStopped};
     const absl::Time start = absl::Now();
 
-    absl::StatusOr<Computed> computed = ComputeGradients(communicator, step, exchange);
+    memory.BeginStep(step);
+    absl::StatusOr<Computed> computed = ComputeGradients(communicator, view, step, memory);
+    if (computed.ok()) memory.FinishGradients().IgnoreError();  // mesh_status says it
+    if (!memory.mesh_status().ok()) {
+      return MeshFailed(communicator, memory.mesh_status(), memory.culprit());
+    }
     if (!computed.ok()) {
       communicator.Abort(computed.status());
       return {Kind::kJobFailed, computed.status()};
     }
-    absl::Status reduced = exchange.Finish();
-    if (!reduced.ok()) return MeshFailed(communicator, std::move(reduced), exchange.culprit());
     const std::optional<bool> pause = control.OnPrepared(step);
     if (!pause.has_value()) return {Kind::kStopped};
 
-    CommitContribution contribution{.loss_sum = computed->loss_sum,
-                                    .samples = computed->samples,
-                                    .correct = computed->correct,
-                                    .pause = *pause || step == job_.total_steps()};
-    const Range range = exchange.NormRange();
-    AddTrainedSquares(job_.layout(), range, replica_.gradients().subspan(range.offset, range.count),
-                      contribution.squared_gradient);
-    absl::StatusOr<CommitRecord> record = exchange.Commit(step, view.epoch, contribution);
-    if (!record.ok()) return MeshFailed(communicator, record.status(), exchange.culprit());
+    CommitContribution contribution{
+        .loss_sum = computed->loss_sum,
+        .samples = computed->samples,
+        .correct = computed->correct,
+        .pause = *pause || step == job_.total_steps() || SwitchesAfter(step, view.strategy)};
+    for (const Range& range : memory.exchange().NormRanges()) {
+      AddTrainedSquares(job_.layout(), range, replica_.Reduced(range),
+                        contribution.squared_gradient);
+    }
+    absl::StatusOr<CommitRecord> record = memory.exchange().Commit(step, view.epoch, contribution);
+    if (!record.ok()) return MeshFailed(communicator, record.status(), memory.culprit());
     if (record->samples != job_.plan().samples_per_step()) {
       // Never in a sound view: a sample would be skipped or seen twice.
       return MeshFailed(communicator,
@@ -72,11 +81,11 @@ TrainingOutcome Trainer::Run(const View& view, Communicator& communicator, Step 
     }
     if (!control.OnRecord(*record)) return {Kind::kStopped};
 
-    replica_.Apply(*record, replica_.gradients());
+    replica_.Apply(*record);
     control.OnApplied(*record, replica_.counters().tag);
 
     const absl::Duration elapsed = absl::Now() - start;
-    const absl::Duration waited = exchange.TakeWaited();
+    const absl::Duration waited = memory.TakeWaited();
     meter_.Record(elapsed, waited, record->samples);
     control.OnStep({.step = step,
                     .loss = record->loss_sum / static_cast<double>(record->samples),
@@ -95,10 +104,10 @@ TrainingOutcome Trainer::Run(const View& view, Communicator& communicator, Step 
     }
     if (record->pause) return {Kind::kPaused};
     if (evaluate_every > 0 && step % evaluate_every == 0) {
-      absl::StatusOr<EvaluationMetrics> evaluation = Evaluate(communicator, exchange, step);
-      exchange.TakeWaited();
+      absl::StatusOr<EvaluationMetrics> evaluation = Evaluate(communicator, view, memory, step);
+      memory.TakeWaited();
       if (!evaluation.ok()) {
-        return MeshFailed(communicator, evaluation.status(), exchange.culprit());
+        return MeshFailed(communicator, evaluation.status(), memory.culprit());
       }
       control.OnEvaluation(*evaluation);
     }
@@ -106,32 +115,37 @@ TrainingOutcome Trainer::Run(const View& view, Communicator& communicator, Step 
   return {Kind::kPaused};
 }
 
+absl::Status Trainer::Equip(const View& view) {
+  const int64_t ranks = static_cast<int64_t>(view.members.size());
+  const int64_t micro_batches = job_.plan().micro_batches_per_step;
+  return replica_.Equip({.stage = view.strategy.stage, .accumulates = micro_batches > ranks});
+}
+
 absl::StatusOr<Trainer::Computed> Trainer::ComputeGradients(const Communicator& communicator,
-                                                            Step step, GradientExchange& exchange) {
+                                                            const View& view, Step step,
+                                                            StepMemory& memory) {
   const BatchPlan& plan = job_.plan();
-  const int blocks = job_.layout().block_count();
   const absl::Span<float> gradients = replica_.gradients();
   std::fill(gradients.begin(), gradients.end(), 0.0f);
-  const MicroBatchRange mine = plan.MicroBatchesOf(communicator.rank(), communicator.world_size());
-  if (mine.count() == 0) {
-    // More ranks than micro-batches: this one contributes zeros.
-    for (int block = blocks - 1; block >= 0; --block) exchange.Start(step, block, gradients);
-    return Computed{};
-  }
+  const int size = communicator.world_size();
+  const MicroBatchRange mine = plan.MicroBatchesOf(communicator.rank(), size);
+  // Where blocks are gathered for each pass, all ranks take as many as the one with the most. Who
+  // has no micro-batch contributes zeros.
+  const int32_t most = (plan.micro_batches_per_step + size - 1) / size;
+  const int32_t passes = view.strategy.stage == 3 ? most : std::max(1, mine.count());
   Computed sum;
   inputs_.resize(plan.micro_batch_size * job_.train().feature_count());
   labels_.resize(plan.micro_batch_size);
-  for (int32_t micro_batch = mine.first; micro_batch < mine.last; ++micro_batch) {
-    job_.train().Gather(plan.SamplesOf(step, micro_batch), absl::MakeSpan(inputs_),
+  for (int32_t pass = 0; pass < passes; ++pass) {
+    memory.BeginPass(/*reduces=*/pass + 1 == passes);
+    if (pass >= mine.count()) {
+      MUSTER_RETURN_IF_ERROR(memory.DryPass());
+      continue;
+    }
+    job_.train().Gather(plan.SamplesOf(step, mine.first + pass), absl::MakeSpan(inputs_),
                         absl::MakeSpan(labels_));
-    const bool last = micro_batch + 1 == mine.last;
-    const auto on_block_done = [&](int block) {
-      if (last) exchange.Start(step, block, gradients);
-      return absl::OkStatus();
-    };
     MUSTER_ASSIGN_OR_RETURN(const BatchResult result,
-                            job_.model().ForwardBackward(replica_.parameters(), inputs_, labels_,
-                                                         gradients, on_block_done));
+                            job_.model().ForwardBackward(memory, inputs_, labels_));
     sum.loss_sum += result.loss_sum;
     sum.correct += result.correct;
     sum.samples += result.samples;
@@ -149,36 +163,77 @@ absl::Status Trainer::CheckFinite(const CommitRecord& record) const {
       "): lower training.learning_rate.peak, set training.clip_norm, or check the data"));
 }
 
-absl::StatusOr<EvaluationMetrics> Trainer::Evaluate(Communicator& communicator, Step step,
-                                                    std::optional<Rank>* culprit) {
-  GradientExchange exchange(communicator, job_.layout(), ExchangeOptions());
-  absl::StatusOr<EvaluationMetrics> metrics = Evaluate(communicator, exchange, step);
+// Whether the job asks for another strategy after this step.
+bool Trainer::SwitchesAfter(Step step, const Strategy& strategy) const {
+  for (const StrategySwitch& change : job_.spec().switches) {
+    if (change.after == step) return change.strategy != strategy;
+  }
+  return false;
+}
+
+absl::StatusOr<std::string> Trainer::HashParameters(const View& view, Communicator& communicator,
+                                                    Step step, std::optional<Rank>* culprit) {
+  MUSTER_RETURN_IF_ERROR(Equip(view));
+  StepMemory memory(replica_, communicator, view, ExchangeOptions(view));
+  ParametersHash hash(job_.layout());
+  memory.BeginStep(step);
+  memory.BeginForward();
+  const absl::Status status = memory.DryForward(
+      [&](int block, const float* parameters) { hash.AddBlock(block, parameters); });
+  if (!status.ok()) {
+    communicator.Abort(status, memory.culprit());
+    *culprit = memory.culprit();
+    return status;
+  }
+  return hash.HexDigest();
+}
+
+absl::StatusOr<EvaluationMetrics> Trainer::Evaluate(const View& view, Communicator& communicator,
+                                                    Step step, std::optional<Rank>* culprit) {
+  MUSTER_RETURN_IF_ERROR(Equip(view));
+  StepMemory memory(replica_, communicator, view, ExchangeOptions(view));
+  absl::StatusOr<EvaluationMetrics> metrics = Evaluate(communicator, view, memory, step);
   if (!metrics.ok()) {
-    communicator.Abort(metrics.status(), exchange.culprit());
-    *culprit = exchange.culprit();
+    communicator.Abort(metrics.status(), memory.culprit());
+    *culprit = memory.culprit();
   }
   return metrics;
 }
 
 absl::StatusOr<EvaluationMetrics> Trainer::Evaluate(const Communicator& communicator,
-                                                    GradientExchange& exchange, Step step) {
+                                                    const View& view, StepMemory& memory,
+                                                    Step step) {
   const Dataset& test = *job_.test();
-  const Chunk mine = ChunkOf(test.size(), communicator.world_size(), communicator.rank());
+  const int size = communicator.world_size();
+  const Chunk mine = ChunkOf(test.size(), size, communicator.rank());
+  const auto passes_over = [](int64_t count) {
+    return (count + kEvaluationBatch - 1) / kEvaluationBatch;
+  };
+  // As in training: rank 0 has the most samples.
+  const int64_t passes = view.strategy.stage == 3 ? passes_over(ChunkOf(test.size(), size, 0).count)
+                                                  : std::max<int64_t>(1, passes_over(mine.count));
   GradientExchange::Evaluation sum;
-  for (int64_t done = 0; done < mine.count; done += kEvaluationBatch) {
+  memory.BeginStep(step);
+  for (int64_t pass = 0; pass < passes; ++pass) {
+    memory.BeginForward();
+    const int64_t done = pass * kEvaluationBatch;
     const int64_t count = std::min(kEvaluationBatch, mine.count - done);
+    if (count <= 0) {
+      MUSTER_RETURN_IF_ERROR(memory.DryForward([](int, const float*) {}));
+      continue;
+    }
     std::vector<int64_t> ids(count);
     std::iota(ids.begin(), ids.end(), mine.offset + done);
     inputs_.resize(count * test.feature_count());
     labels_.resize(count);
     test.Gather(ids, absl::MakeSpan(inputs_), absl::MakeSpan(labels_));
     MUSTER_ASSIGN_OR_RETURN(const BatchResult result,
-                            job_.model().Evaluate(replica_.parameters(), inputs_, labels_));
+                            job_.model().Evaluate(memory, inputs_, labels_));
     sum.loss_sum += result.loss_sum;
     sum.correct += result.correct;
     sum.samples += result.samples;
   }
-  MUSTER_ASSIGN_OR_RETURN(sum, exchange.SumEvaluation(step, sum));
+  MUSTER_ASSIGN_OR_RETURN(sum, memory.exchange().SumEvaluation(step, sum));
   return EvaluationMetrics{
       .step = step,
       .test_loss = sum.loss_sum / static_cast<double>(sum.samples),

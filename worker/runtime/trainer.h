@@ -7,6 +7,7 @@
 #define MUSTER_WORKER_RUNTIME_TRAINER_H_
 
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "absl/status/status.h"
@@ -17,8 +18,8 @@
 #include "worker/metrics/step_metrics.h"
 #include "worker/runtime/job_context.h"
 #include "worker/runtime/replica.h"
+#include "worker/runtime/step_memory.h"
 #include "worker/runtime/step_meter.h"
-#include "worker/sync/gradient_exchange.h"
 
 namespace muster {
 
@@ -63,8 +64,12 @@ class Trainer {
 
   // Loss and accuracy on the test set, spread over the ranks; the same numbers on each. Requires a
   // test set.
-  absl::StatusOr<EvaluationMetrics> Evaluate(Communicator& communicator, Step step,
-                                             std::optional<Rank>* culprit);
+  absl::StatusOr<EvaluationMetrics> Evaluate(const View& view, Communicator& communicator,
+                                             Step step, std::optional<Rank>* culprit);
+  // ParametersSha256 of the state after `step`, without ever having more of it here than a step
+  // does. All ranks of the view call it.
+  absl::StatusOr<std::string> HashParameters(const View& view, Communicator& communicator,
+                                             Step step, std::optional<Rank>* culprit);
 
  private:
   struct Computed {
@@ -74,12 +79,15 @@ class Trainer {
   };
   // Adds up this rank's micro-batches of the step and starts the reduction of each block as soon as
   // its gradient is complete.
-  absl::StatusOr<Computed> ComputeGradients(const Communicator& communicator, Step step,
-                                            GradientExchange& exchange);
-  absl::StatusOr<EvaluationMetrics> Evaluate(const Communicator& communicator,
-                                             GradientExchange& exchange, Step step);
-  GradientExchangeOptions ExchangeOptions() const;
+  absl::StatusOr<Computed> ComputeGradients(const Communicator& communicator, const View& view,
+                                            Step step, StepMemory& memory);
+  absl::StatusOr<EvaluationMetrics> Evaluate(const Communicator& communicator, const View& view,
+                                             StepMemory& memory, Step step);
+  // Makes the replica's memory fit the view.
+  absl::Status Equip(const View& view);
+  GradientExchangeOptions ExchangeOptions(const View& view) const;
   absl::Status CheckFinite(const CommitRecord& record) const;
+  bool SwitchesAfter(Step step, const Strategy& strategy) const;
 
   JobContext& job_;
   Replica& replica_;

@@ -188,6 +188,7 @@ class Daemon::Impl : private SessionObserver {
   void Obey(const worker::LearnUpTo& order) { runner_->LearnUpTo(order); }
   void Obey(const worker::StartFresh& order) { runner_->StartFresh(order); }
   void Obey(const worker::RollForward& order) { runner_->RollForward(order); }
+  void Obey(const worker::MoveRanges& order) { runner_->MoveRanges(order); }
   // The gradient lies in the replica's one gradient buffer, which the next step overwrites.
   void Obey(const worker::DiscardPrepared&) {}
   void Obey(const worker::ConnectMesh& order) { runner_->ConnectMesh(order.view); }
@@ -224,6 +225,8 @@ class Daemon::Impl : private SessionObserver {
   // The host takes these itself.
   void Obey(const worker::ContributeCommit&) {}
   void Obey(const worker::ApplyStep&) {}
+  void Obey(const worker::SealMove&) {}
+  void Obey(const worker::AdoptPart&) {}
   void Obey(const worker::SetTimer&) {}
   void Obey(const worker::CancelTimer&) {}
 

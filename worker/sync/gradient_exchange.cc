@@ -1,45 +1,127 @@
 #include "worker/sync/gradient_exchange.h"
 
+#include <algorithm>
 #include <array>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/check.h"
+#include "base/control/placement.h"
 #include "base/status_macros.h"
 #include "state/bucket_order.h"
 
 namespace muster {
 
 GradientExchange::GradientExchange(Communicator& communicator, const Layout& layout,
-                                   const GradientExchangeOptions& options)
+                                   const View& view, const GradientExchangeOptions& options)
     : communicator_(communicator),
       layout_(layout),
       options_(options),
-      slices_(BucketSlices::Even(layout, communicator.world_size()).value()) {
-  works_.reserve(layout.buckets().size());
+      map_(MapOf(view, layout).value()),
+      sharded_(view.strategy.sharded()) {
+  const Rank self = communicator.rank();
+  MUSTER_CHECK_EQ(map_.slices.owners(), communicator.world_size());
+  started_.reserve(layout.buckets().size());
+  if (!sharded_) {
+    const Chunk chunk = ChunkOf(layout.padded_count(), communicator.world_size(), self);
+    norm_ranges_.push_back({chunk.offset, chunk.count});
+    return;
+  }
+  norm_ranges_ = map_.map.RangesOwnedBy(self);
+  // Every shard has as many holders, and the k-th replicas lie one stride from their owners, so
+  // each rank gives to one and takes from one.
+  const std::vector<std::vector<Rank>> holders = ShardHolders(view);
+  for (size_t k = 1; k < holders[0].size(); ++k) {
+    Rank from = -1;
+    for (const std::vector<Rank>& shard : holders) {
+      if (shard[k] == self) from = shard[0];
+    }
+    replicas_.emplace_back(holders[static_cast<size_t>(self)][k], from);
+  }
 }
 
-void GradientExchange::Start(Step step, int block, absl::Span<float> gradients) {
+CollectiveOptions GradientExchange::OptionsOf(std::string label) const {
+  CollectiveOptions options;
+  options.timeout = options_.timeout;
+  options.label = std::move(label);
+  options.step = step_;
+  options.algorithm = options_.algorithm;
+  return options;
+}
+
+void GradientExchange::Start(Step step, int block, float* gradients) {
+  step_ = step;
+  Started started{.block = block, .gradients = gradients};
+  const int64_t begin = layout_.RangeOfBlock(block).offset;
   for (const int i : BucketsAsCompleted(layout_, block)) {
-    const Bucket& bucket = layout_.buckets()[i];
-    if (bucket.frozen) continue;  // on every rank: the layout is the same
-    CollectiveOptions options;
-    options.timeout = options_.timeout;
-    options.label = absl::StrCat("bucket ", i);
-    options.step = step;
-    options.algorithm = options_.algorithm;
-    float* const data = gradients.data() + bucket.offset;
-    works_.push_back(communicator_.AllReduceV(data, data, slices_.CountsOf(i), DType::kF32,
-                                              ReduceOp::kSum, options));
+    if (layout_.buckets()[i].frozen) continue;  // on every rank: the layout is the same
+    started.buckets.push_back(i);
+    const CollectiveOptions options = OptionsOf(absl::StrCat("bucket ", i));
+    const absl::Span<const int64_t> counts = map_.slices.CountsOf(i);
+    float* const data = gradients + layout_.buckets()[i].offset - begin;
+    if (sharded_) {
+      float* const mine = gradients + map_.slices.SliceOf(i, communicator_.rank()).offset - begin;
+      started.sums.push_back(
+          communicator_.ReduceScatter(data, mine, counts, DType::kF32, ReduceOp::kSum, options));
+    } else {
+      started.sums.push_back(
+          communicator_.AllReduceV(data, data, counts, DType::kF32, ReduceOp::kSum, options));
+    }
   }
+  started_.push_back(std::move(started));
+}
+
+// The owner's sum of its slice goes to those who hold copies of the shard, so that they can apply
+// the step as well and one death loses nothing (docs/protocol.md, rule 11).
+void GradientExchange::HandToReplicas(int bucket, Started& started) {
+  CollectiveOptions options = OptionsOf(absl::StrCat("replica of bucket ", bucket));
+  options.algorithm = Algorithm::kAuto;
+  float* const base = started.gradients - layout_.RangeOfBlock(started.block).offset;
+  const Range mine = map_.slices.SliceOf(bucket, communicator_.rank());
+  for (const auto& [to, from] : replicas_) {
+    const Range theirs = map_.slices.SliceOf(bucket, from);
+    started.copies.push_back(
+        communicator_.Send(base + mine.offset, mine.count, DType::kF32, to, options));
+    started.copies.push_back(
+        communicator_.Receive(base + theirs.offset, theirs.count, DType::kF32, from, options));
+  }
+}
+
+absl::Status GradientExchange::FinishSums(Started& started) {
+  if (started.summed) return absl::OkStatus();
+  started.summed = true;
+  for (size_t i = 0; i < started.sums.size(); ++i) {
+    MUSTER_RETURN_IF_ERROR(WaitFor(started.sums[i]));
+    HandToReplicas(started.buckets[i], started);
+  }
+  return absl::OkStatus();
+}
+
+absl::Status GradientExchange::FinishCopies(Started& started) {
+  for (Work& work : started.copies) MUSTER_RETURN_IF_ERROR(WaitFor(work));
+  return absl::OkStatus();
+}
+
+absl::Status GradientExchange::FinishBlock(int block) {
+  const auto started = std::find_if(started_.begin(), started_.end(),
+                                    [block](const Started& s) { return s.block == block; });
+  MUSTER_CHECK(started != started_.end()) << "block " << block << " was not started";
+  MUSTER_RETURN_IF_ERROR(FinishSums(*started));
+  MUSTER_RETURN_IF_ERROR(FinishCopies(*started));
+  started_.erase(started);
+  return absl::OkStatus();
 }
 
 absl::Status GradientExchange::Finish() {
   absl::Status status;
-  for (Work& work : works_) {
-    status = WaitFor(work);
-    if (!status.ok()) break;
+  // All sums first: copies of one block overlap the sums of the next.
+  for (Started& started : started_) {
+    if (status.ok()) status = FinishSums(started);
   }
-  works_.clear();
+  for (Started& started : started_) {
+    if (status.ok()) status = FinishCopies(started);
+  }
+  started_.clear();
   return status;
 }
 
@@ -70,12 +152,6 @@ absl::StatusOr<GradientExchange::Evaluation> GradientExchange::SumEvaluation(
                                       ReduceOp::kSum, options);
   MUSTER_RETURN_IF_ERROR(WaitFor(work));
   return Evaluation{sums[0], static_cast<int64_t>(sums[1]), static_cast<int64_t>(sums[2])};
-}
-
-Range GradientExchange::NormRange() const {
-  const Chunk chunk =
-      ChunkOf(layout_.padded_count(), communicator_.world_size(), communicator_.rank());
-  return {chunk.offset, chunk.count};
 }
 
 absl::Duration GradientExchange::TakeWaited() {

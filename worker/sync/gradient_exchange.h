@@ -1,22 +1,27 @@
-// Replicated data parallelism: every rank holds all parameters; the gradients of a step are summed
-// by all-reduce, bucket by bucket, while backward still runs.
+// How the gradients of a step meet, bucket by bucket, while backward still runs: summed everywhere
+// where every rank holds everything (all-reduce), or each slice for those who hold its shard
+// (reduce-scatter, then the owner hands it to its replicas). Both sum by the same cut, in the same
+// order, so they make the same bits (docs/algorithms.md).
 //
 // One object serves one view. Used by one thread, except that the communicator may be aborted from
 // any.
 #ifndef MUSTER_WORKER_SYNC_GRADIENT_EXCHANGE_H_
 #define MUSTER_WORKER_SYNC_GRADIENT_EXCHANGE_H_
 
+#include <optional>
+#include <utility>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "base/control/messages.h"
 #include "base/ids.h"
 #include "collectives/engine/communicator.h"
-#include "state/bucket_slices.h"
 #include "state/layout.h"
 #include "state/range.h"
+#include "state/view_map.h"
 #include "worker/sync/commit_exchange.h"
 
 namespace muster {
@@ -28,17 +33,19 @@ struct GradientExchangeOptions {
 
 class GradientExchange {
  public:
-  // Both must outlive the object. Each bucket is cut as all strategies cut it
-  // (state/bucket_slices.h).
-  GradientExchange(Communicator& communicator, const Layout& layout,
+  // All must outlive the object. Requires: the communicator's ranks are the members of `view`, none
+  // of whom is leaving.
+  GradientExchange(Communicator& communicator, const Layout& layout, const View& view,
                    const GradientExchangeOptions& options);
 
-  // Starts summing the buckets of `block` in place, those that are frozen left out. Each block once
-  // per step, in the same order on every rank. `gradients` (the whole flat space) belongs to the
-  // exchange until Finish.
-  void Start(Step step, int block, absl::Span<float> gradients);
+  // Starts summing the buckets of `block` in place, those that are frozen left out. `gradients` is
+  // the block's, from its first element on, and belongs to the exchange until FinishBlock or Finish.
+  // Each block once per step, in the same order on every rank, as are the calls of FinishBlock.
+  void Start(Step step, int block, float* gradients);
 
-  // Waits until every bucket started is summed: this rank has prepared the step.
+  // Waits until a block is summed, as far as this rank holds it (elsewhere anything may stand).
+  absl::Status FinishBlock(int block);
+  // Waits until every block started is: this rank has prepared the step.
   absl::Status Finish();
 
   // The small all-reduce that commits the step.
@@ -53,8 +60,8 @@ class GradientExchange {
   };
   absl::StatusOr<Evaluation> SumEvaluation(Step step, const Evaluation& mine);
 
-  // The range of the flat space whose norm this rank contributes.
-  Range NormRange() const;
+  // The ranges of the flat space whose norm this rank contributes: all ranks' are the whole, once.
+  const std::vector<Range>& NormRanges() const { return norm_ranges_; }
 
   // Time spent blocked in Finish and Commit since the last call.
   absl::Duration TakeWaited();
@@ -63,13 +70,31 @@ class GradientExchange {
   std::optional<Rank> culprit() const { return culprit_; }
 
  private:
+  // A block under way.
+  struct Started {
+    int block = 0;
+    float* gradients = nullptr;
+    std::vector<int> buckets;  // as completed
+    std::vector<Work> sums;    // of each
+    std::vector<Work> copies;  // to and from replicas, once the sums are there
+    bool summed = false;
+  };
+  CollectiveOptions OptionsOf(std::string label) const;
+  absl::Status FinishSums(Started& started);
+  absl::Status FinishCopies(Started& started);
+  void HandToReplicas(int bucket, Started& started);
   absl::Status WaitFor(Work& work);
 
   Communicator& communicator_;
   const Layout& layout_;
   const GradientExchangeOptions options_;
-  const BucketSlices slices_;
-  std::vector<Work> works_;
+  const ViewMap map_;
+  const bool sharded_;
+  // To whom this rank hands its slices, and from whom it gets theirs: one pair for each replica.
+  std::vector<std::pair<Rank, Rank>> replicas_;
+  std::vector<Range> norm_ranges_;
+  Step step_ = 0;
+  std::vector<Started> started_;  // in order
   absl::Duration waited_;
   std::optional<Rank> culprit_;
 };

@@ -43,8 +43,17 @@ int Main(int argc, char** argv) {
   app.add_option("--orphans", scope.orphans, "Timers that fire in workers without a coordinator")
       ->capture_default_str()
       ->check(CLI::Range(0, 16));
-  app.add_option("--without-rule", without_rule, "Switch one of the rules 1 to 5 off")
-      ->check(CLI::Range(1, 5));
+  app.add_option("--stage", scope.stage, "Shard the state (1 to 3)")
+      ->capture_default_str()
+      ->check(CLI::Range(0, kMaxStage));
+  app.add_option("--replicas", scope.replicas, "Holders of each shard besides its owner")
+      ->capture_default_str()
+      ->check(CLI::Range(0, kMaxReplicas));
+  app.add_option("--switches", scope.switches, "Changes between sharded and not")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 8));
+  app.add_option("--without-rule", without_rule, "Switch one of the rules 1 to 5 and 8 off")
+      ->check(CLI::IsMember({1, 2, 3, 4, 5, 8}));
   app.add_option("--most-states", most_states, "Give up after so many")
       ->capture_default_str()
       ->check(CLI::PositiveNumber);
@@ -61,6 +70,7 @@ int Main(int argc, char** argv) {
   scope.rules.state_is_tagged = without_rule != 3;
   scope.rules.stable_before_visible = without_rule != 4;
   scope.rules.rest_before_seal = without_rule != 5;
+  scope.rules.seal_before_freeing = without_rule != 8;
 
   const auto start = std::chrono::steady_clock::now();
   const Exploration result = Explore(scope, most_states);

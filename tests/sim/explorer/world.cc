@@ -39,6 +39,8 @@ World::World(const Scope& scope)
   submitted.plan.min_workers = 1;
   submitted.plan.start_workers = scope.members;
   submitted.plan.total_steps = scope.steps;
+  submitted.plan.strategy.stage = scope.stage;
+  submitted.plan.strategy.replicas = scope.replicas;
   Tell(submitted);
   for (int i = 0; i < scope.members; ++i) {
     places_.emplace_back();
@@ -150,6 +152,8 @@ void World::Obey(coordinator::Actions actions) {
       Apply(persist->record, PersistentLimits(), &stored_);
       if (const auto* decision = std::get_if<DecisionMade>(&persist->record)) {
         checker.Decided(decision->activate.view);
+      } else if (const auto* dissolved = std::get_if<ViewDissolved>(&persist->record)) {
+        checker.GivenUp(*dissolved);
       } else if (std::holds_alternative<JobEnded>(persist->record)) {
         job_over_ = true;
       }
@@ -256,6 +260,13 @@ void World::Make(const Move& move) {
     case MoveKind::kRestart:
       Restart();
       break;
+    case MoveKind::kSwitch: {
+      ++switches_;
+      Strategy strategy = coordinator_.persistent().jobs.front().strategy;
+      strategy.stage = strategy.stage == 0 ? 1 : 0;
+      Tell(coordinator::StrategyRequested{"j", strategy});
+      break;
+    }
   }
   DoEagerOps();
   torn_ = -1;
@@ -324,6 +335,8 @@ bool World::IsEager(const Op& op) const {
     case OpKind::kKeep:  // what it shows could be shown since it was sealed
       return true;
     case OpKind::kBreak:
+    case OpKind::kMove:
+    case OpKind::kSealMove:
     case OpKind::kPrepare:
     case OpKind::kForm:
     case OpKind::kApply:
@@ -411,7 +424,8 @@ Digest World::digest() const {
   }
   plane.AppendTo(&digest);
   checker.AppendTo(&digest);
-  digest.Add(static_cast<uint64_t>(crashes_ | restarts_ << 4 | rejoins_ << 8 | orphans_ << 12));
+  digest.Add(static_cast<uint64_t>(crashes_ | restarts_ << 4 | rejoins_ << 8 | orphans_ << 12 |
+                                   switches_ << 16));
   return digest;
 }
 

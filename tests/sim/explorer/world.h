@@ -62,6 +62,9 @@ struct Scope {
   int rejoins = 1;  // new incarnations
   int lapses = 3;   // leases that run out
   int orphans = 0;  // timers of workers without a coordinator that fire
+  int stage = 0;    // above 0: the state is in shards
+  int replicas = 1;
+  int switches = 0;  // between stage 0 and 1
   ProtocolRules rules;
 };
 
@@ -75,6 +78,7 @@ enum class MoveKind : uint8_t {
   kGiveUp,     // the leases of all members that have not answered
   kCrash,      // of a worker
   kRestart,    // the coordinator crashes and starts again
+  kSwitch,     // another strategy is asked for
 };
 
 struct Move {
@@ -148,6 +152,7 @@ class World : public Fleet {
   int restarts_ = 0;
   int rejoins_ = 0;
   int orphans_ = 0;
+  int switches_ = 0;
   bool job_over_ = false;
   int torn_ = -1;  // of the move being made
   int records_of_move_ = 0;

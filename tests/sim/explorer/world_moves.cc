@@ -43,6 +43,7 @@ std::vector<Move> World::Moves() const {
   }
   if (!Pending().empty()) moves.push_back({MoveKind::kGiveUp});
   if (may_restart()) moves.push_back({MoveKind::kRestart});
+  if (switches_ < scope_.switches) moves.push_back({MoveKind::kSwitch});
   return moves;
 }
 
@@ -102,6 +103,9 @@ std::string World::Describe(const Move& move) const {
       break;
     case MoveKind::kRestart:
       text = "the coordinator restarts";
+      break;
+    case MoveKind::kSwitch:
+      text = "another strategy is asked for";
       break;
   }
   if (move.torn >= 0) {

@@ -117,7 +117,7 @@ TEST_F(TrainerTest, RollForwardGivesTheSameBits) {
   EXPECT_EQ(rigs[2]->replica->counters().tag.step, 8);
   const CommitRecord record = rigs[0]->control.records.back();
   ASSERT_EQ(record.step, 9);
-  rigs[2]->replica->Apply(record, rigs[2]->replica->gradients());
+  rigs[2]->replica->Apply(record);
   EXPECT_EQ(rigs[2]->replica->counters().tag, rigs[0]->replica->counters().tag);
   EXPECT_EQ(Hash(*rigs[2]), Hash(*rigs[0]));
 }

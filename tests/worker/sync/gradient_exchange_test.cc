@@ -8,6 +8,7 @@
 #include "gtest/gtest.h"
 #include "state/bucket_slices.h"
 #include "state/clip_norm.h"
+#include "state/view_map.h"
 #include "tests/collectives/engine/communicator_fixture.h"
 
 namespace muster {
@@ -62,15 +63,56 @@ TEST_P(GradientExchangeTest, SumsEachSliceInTheOrderOfItsOwner) {
     RunRanks(size, [&](Rank r) {
       GradientExchangeOptions options;
       options.algorithm = GetParam().algorithm;
-      GradientExchange exchange(*fleet.ranks[r], layout, options);
+      View view;
+      view.members.resize(size);
+      GradientExchange exchange(*fleet.ranks[r], layout, view, options);
       std::vector<float> gradient = contributions[r];
       for (int block = layout.block_count() - 1; block >= 0; --block) {
-        exchange.Start(kStep, block, absl::MakeSpan(gradient));
+        exchange.Start(kStep, block, gradient.data() + layout.RangeOfBlock(block).offset);
       }
       const absl::Status status = exchange.Finish();
       ASSERT_TRUE(status.ok()) << status;
       ASSERT_EQ(gradient, expected) << "rank " << r;
     });
+  }
+}
+
+// The same sums where the state is in shards: of each slice at its owner and its replicas, whether
+// blocks are finished one by one or all at the end.
+TEST_P(GradientExchangeTest, HandsEachSliceToAllWhoHoldItsShard) {
+  for (const int size : {1, 2, 3, 5}) {
+    for (const int replicas : {0, 1, 2}) {
+      SCOPED_TRACE(absl::StrCat(size, " ranks, ", replicas, " replicas"));
+      const Layout layout = TestLayout();
+      View view;
+      view.members.resize(size);
+      view.strategy.stage = 2;
+      view.strategy.replicas = replicas;
+      const ViewMap map = MapOf(view, layout).value();
+      std::vector<std::vector<float>> contributions;
+      for (Rank r = 0; r < size; ++r) contributions.push_back(Gradient(layout, r));
+      TestFleet fleet = MakeFleet(GetParam().kind, size);
+      RunRanks(size, [&](Rank r) {
+        GradientExchangeOptions options;
+        options.algorithm = GetParam().algorithm;
+        GradientExchange exchange(*fleet.ranks[r], layout, view, options);
+        std::vector<float> gradient = contributions[r];
+        for (int block = layout.block_count() - 1; block >= 0; --block) {
+          exchange.Start(kStep, block, gradient.data() + layout.RangeOfBlock(block).offset);
+          if (block == 1) ASSERT_TRUE(exchange.FinishBlock(2).ok());
+        }
+        const absl::Status status = exchange.Finish();
+        ASSERT_TRUE(status.ok()) << status;
+        for (const Range& held : map.map.RangesHeldBy(r)) {
+          for (int64_t i = held.offset; i < held.end(); ++i) {
+            const Rank owner = map.map.OwnerOf(i);
+            float sum = contributions[(owner + 1) % size][i];
+            for (int k = 2; k <= size; ++k) sum += contributions[(owner + k) % size][i];
+            ASSERT_EQ(gradient[i], sum) << "rank " << r << ", element " << i;
+          }
+        }
+      });
+    }
   }
 }
 
@@ -108,11 +150,13 @@ TEST(FrozenGradientsTest, AreNeitherSummedNorMeasured) {
   for (int rank = 0; rank < kRanks; ++rank) {
     threads.emplace_back([&, rank] {
       const auto communicator = Communicator::Create(std::move(mesh[rank])).value();
-      GradientExchange exchange(*communicator, layout, {});
+      View view;
+      view.members.resize(kRanks);
+      GradientExchange exchange(*communicator, layout, view, {});
       std::vector<float> gradient(layout.padded_count(), static_cast<float>(rank + 1));
       if (rank == 1) gradient[layout.Find("b")->offset] = NAN;
       for (int block = 1; block >= 0; --block) {
-        exchange.Start(1, block, absl::MakeSpan(gradient));
+        exchange.Start(1, block, gradient.data() + layout.RangeOfBlock(block).offset);
       }
       ASSERT_TRUE(exchange.Finish().ok());
       for (const char* summed : {"c", "d"}) {
@@ -121,10 +165,11 @@ TEST(FrozenGradientsTest, AreNeitherSummedNorMeasured) {
       EXPECT_EQ(gradient[layout.Find("a")->offset + 5], rank + 1) << "moved for nothing";
 
       CommitContribution mine{.loss_sum = 1, .samples = 2};
-      const Range range = exchange.NormRange();
-      AddTrainedSquares(layout, range,
-                        absl::MakeConstSpan(gradient).subspan(range.offset, range.count),
-                        mine.squared_gradient);
+      for (const Range& range : exchange.NormRanges()) {
+        AddTrainedSquares(layout, range,
+                          absl::MakeConstSpan(gradient).subspan(range.offset, range.count),
+                          mine.squared_gradient);
+      }
       const auto record = exchange.Commit(1, 4, mine);
       ASSERT_TRUE(record.ok()) << record.status();
       EXPECT_TRUE(record->finite);

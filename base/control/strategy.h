@@ -1,0 +1,64 @@
+// How a job trains: where its state lives and by which path gradients meet. Part of the view, so
+// that ranks never choose apart (rule 16). A plain value.
+#ifndef MUSTER_BASE_CONTROL_STRATEGY_H_
+#define MUSTER_BASE_CONTROL_STRATEGY_H_
+
+#include <cstdint>
+#include <string>
+
+namespace muster {
+
+enum class SyncPath : uint8_t {
+  kAllReduce = 1,        // collectives among the workers
+  kParameterServer = 2,  // push and pull, over gRPC
+};
+
+// What collectives use; kAutomatic leaves it to the workers, who choose alike.
+enum class SyncAlgorithm : uint8_t {
+  kAutomatic,
+  kRing,
+  kDirect,
+  kRecursiveDoubling,
+  kHalvingDoubling,
+  kDoubleTree,
+  kHierarchical,
+  kStar,
+  kWindow,
+};
+enum class SyncTransport : uint8_t { kAutomatic, kTcp, kSharedMemory, kLibfabric };
+
+struct Strategy {
+  SyncPath path = SyncPath::kAllReduce;
+  // What is cut into shards (the ZeRO paper's stages): 0 nothing, every member holds everything; 1
+  // optimizer state; 2 gradients as well; 3 parameters as well.
+  int32_t stage = 0;
+  // Of sharded state: how many members besides the owner hold each shard, where there are so many.
+  // As many deaths at a time lose no step.
+  int32_t replicas = 1;
+  SyncAlgorithm algorithm = SyncAlgorithm::kAutomatic;
+  SyncTransport transport = SyncTransport::kAutomatic;
+
+  bool sharded() const { return stage > 0 || path == SyncPath::kParameterServer; }
+  bool operator==(const Strategy&) const = default;
+};
+
+// A change of strategy that a job's description asks for: steps after `after` are taken by
+// `strategy`.
+struct StrategySwitch {
+  int64_t after = 0;
+  Strategy strategy;
+  bool operator==(const StrategySwitch&) const = default;
+};
+
+inline constexpr int32_t kMaxStage = 3;
+inline constexpr int32_t kMaxReplicas = 8;
+
+const char* Name(SyncAlgorithm algorithm);
+const char* Name(SyncTransport transport);
+
+// "all-reduce", "stage 2, 1 replica", "parameter-server": for people.
+std::string ToString(const Strategy& strategy);
+
+}  // namespace muster
+
+#endif  // MUSTER_BASE_CONTROL_STRATEGY_H_

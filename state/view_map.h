@@ -1,0 +1,30 @@
+// What each member of a view holds of the flat space: a pure function of view and layout, so that
+// all members know it alike. Who holds which shard is base/control/placement.h's; shard s is slice
+// s of every bucket.
+#ifndef MUSTER_STATE_VIEW_MAP_H_
+#define MUSTER_STATE_VIEW_MAP_H_
+
+#include "absl/status/statusor.h"
+#include "base/control/messages.h"
+#include "state/bucket_slices.h"
+#include "state/layout.h"
+#include "state/reshard_plan.h"
+#include "state/shard_map.h"
+
+namespace muster {
+
+struct ViewMap {
+  BucketSlices slices;  // one for each of placement.h's ShardOwners
+  ShardMap map;         // by rank of the view
+};
+
+// INVALID_ARGUMENT if the view has more members than slices can be cut for.
+absl::StatusOr<ViewMap> MapOf(const View& view, const Layout& layout);
+
+// The moves that `activate.move` stands for, among the ranks of activate.view. Requires: there is
+// one.
+absl::StatusOr<ReshardPlan> PlanMove(const Activate& activate, const Layout& layout);
+
+}  // namespace muster
+
+#endif  // MUSTER_STATE_VIEW_MAP_H_

@@ -1,0 +1,116 @@
+#include "state/view_map.h"
+
+#include <algorithm>
+#include <random>
+#include <vector>
+
+#include "base/control/placement.h"
+#include "gtest/gtest.h"
+#include "tests/state/random_layout.h"
+
+namespace muster {
+namespace {
+
+View MakeView(Epoch epoch, const std::vector<uint64_t>& members, int stage, int replicas) {
+  View view;
+  view.epoch = epoch;
+  view.strategy.stage = stage;
+  view.strategy.replicas = replicas;
+  view.resume = StateTag{1, 5, 2};
+  for (uint64_t member : members) {
+    view.members.emplace_back();
+    view.members.back().incarnation = Incarnation{member};
+  }
+  return view;
+}
+
+// Whether a rank holds an element.
+using Held = std::vector<std::vector<bool>>;
+
+// By asking for each.
+Held HeldBy(const ShardMap& map) {
+  const auto count = static_cast<size_t>(map.element_count());
+  Held held(static_cast<size_t>(map.world_size()), std::vector<bool>(count));
+  for (size_t element = 0; element < count; ++element) {
+    for (Rank rank : map.ShardOf(static_cast<int64_t>(element)).holders) {
+      held[static_cast<size_t>(rank)][element] = true;
+    }
+  }
+  return held;
+}
+
+TEST(ViewMapTest, ShardsAreSlicesOfEveryBucket) {
+  for (int size = 1; size <= 7; ++size) {
+    std::vector<uint64_t> members(static_cast<size_t>(size));
+    for (size_t i = 0; i < members.size(); ++i) members[i] = i + 1;
+    const Layout layout = RandomLayout(static_cast<uint32_t>(size));
+    const ViewMap map = MapOf(MakeView(3, members, 2, 1), layout).value();
+    for (int bucket = 0; bucket < map.slices.bucket_count(); ++bucket) {
+      for (Rank rank = 0; rank < size; ++rank) {
+        const Range slice = map.slices.SliceOf(bucket, rank);
+        if (slice.count == 0) continue;
+        EXPECT_EQ(map.map.OwnerOf(slice.offset), rank);
+        EXPECT_TRUE(map.map.Holds(rank, slice));
+      }
+    }
+  }
+}
+
+// From any view to any other, with any givers that hold every shard: afterwards each rank holds
+// what the new view gives it, and every range came from one that held it.
+TEST(ViewMapTest, AMoveLeavesEveryRankWithItsPart) {
+  std::mt19937 random(7);
+  const auto below = [&random](int n) {
+    return static_cast<int>(random() % static_cast<unsigned>(n));
+  };
+  int moves = 0;
+  for (int round = 0; round < 80; ++round) {
+    const Layout layout = RandomLayout(static_cast<uint32_t>(round));
+    std::vector<uint64_t> old_members;
+    for (int i = 1 + below(6); i > 0; --i) old_members.push_back(static_cast<uint64_t>(i));
+    const View from = MakeView(3, old_members, below(3), below(3));
+    // Some of them, and others.
+    std::vector<uint64_t> new_members;
+    std::vector<Incarnation> givers;
+    for (uint64_t member : old_members) {
+      if (below(4) == 0) continue;
+      new_members.push_back(member);
+      if (below(6) != 0) givers.push_back(Incarnation{member});
+    }
+    for (int i = below(3); i > 0; --i) new_members.push_back(100 + static_cast<uint64_t>(i));
+    std::shuffle(new_members.begin(), new_members.end(), random);
+    Activate activate;
+    activate.view = MakeView(4, new_members, below(3), below(3));
+    if (new_members.empty() || LeastHolders(from, givers) == 0) continue;
+    activate.move = MoveSource{from, givers};
+    ++moves;
+    const auto plan = PlanMove(activate, layout);
+    ASSERT_TRUE(plan.ok()) << plan.status();
+
+    const Held before = HeldBy(MapOf(from, layout)->map);
+    const Held after = HeldBy(MapOf(activate.view, layout)->map);
+    Held held(new_members.size(), std::vector<bool>(after[0].size()));
+    for (Incarnation giver : givers) {
+      held[static_cast<size_t>(activate.view.RankOf(giver))] =
+          before[static_cast<size_t>(from.RankOf(giver))];
+    }
+    Held got = held;
+    for (const Transfer& transfer : plan->transfers) {
+      for (auto e = static_cast<size_t>(transfer.range.offset);
+           e < static_cast<size_t>(transfer.range.end()); ++e) {
+        ASSERT_TRUE(held[static_cast<size_t>(transfer.from)][e]) << "gives what it has not";
+        ASSERT_FALSE(got[static_cast<size_t>(transfer.to)][e]) << "moved for nothing";
+        got[static_cast<size_t>(transfer.to)][e] = true;
+      }
+    }
+    for (size_t rank = 0; rank < after.size(); ++rank) {
+      for (size_t e = 0; e < after[rank].size(); ++e) {
+        ASSERT_TRUE(got[rank][e] || !after[rank][e]) << "rank " << rank << " lacks element " << e;
+      }
+    }
+  }
+  EXPECT_GT(moves, 15);
+}
+
+}  // namespace
+}  // namespace muster

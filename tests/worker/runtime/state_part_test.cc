@@ -1,0 +1,78 @@
+#include "worker/runtime/state_part.h"
+
+#include <numeric>
+#include <random>
+#include <vector>
+
+#include "gtest/gtest.h"
+
+namespace muster {
+namespace {
+
+constexpr int64_t kElements = 200;
+
+// Ranges with gaps between them.
+std::vector<Range> RandomRanges(std::mt19937& random) {
+  std::vector<Range> ranges;
+  for (int64_t at = static_cast<int64_t>(random() % 20); at < kElements;) {
+    const auto count = std::min<int64_t>(1 + static_cast<int64_t>(random() % 30), kElements - at);
+    ranges.push_back({at, count});
+    at += count + 1 + static_cast<int64_t>(random() % 20);
+  }
+  return ranges;
+}
+
+bool In(const std::vector<Range>& ranges, int64_t element) {
+  for (const Range& range : ranges) {
+    if (range.Contains({element, 1})) return true;
+  }
+  return false;
+}
+
+TEST(StatePartTest, KeepsWhatIsPutWhereItHoldsIt) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 100; ++round) {
+    StatePart part(RandomRanges(random), 2);
+    std::vector<float> expected(kElements, 0.0f);
+    for (int put = 0; put < 8; ++put) {
+      const auto offset = static_cast<int64_t>(random() % kElements);
+      std::vector<float> values(1 + random() % static_cast<unsigned>(kElements - offset));
+      std::iota(values.begin(), values.end(), static_cast<float>(1000 * put));
+      part.Put(1, offset, values);
+      std::copy(values.begin(), values.end(), expected.begin() + offset);
+    }
+    for (int64_t element = 0; element < kElements; ++element) {
+      const Range one{element, 1};
+      ASSERT_EQ(part.Holds(one), In(part.ranges(), element));
+      if (!part.Holds(one)) continue;
+      EXPECT_EQ(part.Of(1, one)[0], expected[static_cast<size_t>(element)]);
+      EXPECT_EQ(part.Of(0, one)[0], 0.0f) << "another array";
+    }
+  }
+}
+
+TEST(StatePartTest, CopiesWhatBothHold) {
+  std::mt19937 random(4);
+  for (int round = 0; round < 100; ++round) {
+    StatePart from(RandomRanges(random), 1);
+    std::vector<float> values(kElements);
+    std::iota(values.begin(), values.end(), 1.0f);
+    from.Put(0, 0, values);
+    StatePart to(RandomRanges(random), 1);
+    to.CopyFrom(from);
+    for (int64_t element = 0; element < kElements; ++element) {
+      const Range one{element, 1};
+      if (!to.Holds(one)) continue;
+      EXPECT_EQ(to.Of(0, one)[0], from.Holds(one) ? static_cast<float>(element + 1) : 0.0f);
+    }
+  }
+}
+
+TEST(StatePartTest, NothingIsHeldOfNothing) {
+  const StatePart nothing;
+  EXPECT_EQ(nothing.element_count(), 0);
+  EXPECT_FALSE(nothing.Holds({0, 1}));
+}
+
+}  // namespace
+}  // namespace muster

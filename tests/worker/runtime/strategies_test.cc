@@ -1,0 +1,137 @@
+// Every strategy takes the same steps, bit for bit, and keeps only what is its own.
+#include <map>
+#include <memory>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "absl/strings/str_cat.h"
+#include "gtest/gtest.h"
+#include "state/view_map.h"
+#include "tests/base/temporary_directory.h"
+#include "tests/worker/runtime/small_job.h"
+#include "tests/worker/runtime/trainer_rig.h"
+
+namespace muster {
+namespace {
+
+struct Way {
+  int stage = 0;
+  int replicas = 1;
+  Algorithm algorithm = Algorithm::kAuto;
+};
+
+class StrategiesTest : public testing::Test {
+ protected:
+  StrategiesTest() : spec_(SmallJob(files_, directory_.path())) { spec_.training.steps = 12; }
+
+  View ViewIn(int ranks, const Strategy& strategy) const {
+    View view = ViewOf(ranks, 1);
+    view.strategy = strategy;
+    for (int i = 0; i < ranks; ++i) view.members[i].incarnation = Incarnation{uint64_t(i) + 1};
+    return view;
+  }
+
+  // The state after the job's steps, the hash that the ranks make of it, and the losses.
+  struct Result {
+    std::vector<std::vector<float>> arrays;
+    std::string hash;
+    std::vector<double> losses;
+    std::vector<EvaluationMetrics> evaluations;
+  };
+  Result TrainIn(int ranks, const Strategy& strategy) {
+    const View view = ViewIn(ranks, strategy);
+    auto rigs = MakeRigs(spec_, files_, ranks);
+    const Layout& layout = rigs[0]->job->layout();
+    const ViewMap map = MapOf(view, layout).value();
+    auto mesh = MakeInProcessMesh(ranks);
+    std::vector<std::string> hashes(ranks);
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < ranks; ++rank) {
+      threads.emplace_back([&, rank] {
+        const auto communicator = Communicator::Create(std::move(mesh[rank])).value();
+        Rig& rig = *rigs[rank];
+        rig.replica->Initialize(spec_.training.seed, StateTag{}, map.map.RangesHeldBy(rank));
+        rig.outcome = rig.trainer->Run(view, *communicator, 1, rig.control);
+        ASSERT_EQ(rig.outcome.kind, TrainingOutcome::Kind::kPaused) << rig.outcome.status;
+        std::optional<Rank> culprit;
+        const auto hash =
+            rig.trainer->HashParameters(view, *communicator, spec_.training.steps, &culprit);
+        ASSERT_TRUE(hash.ok()) << hash.status();
+        hashes[rank] = *hash;
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+
+    Result result;
+    result.losses = rigs[0]->control.losses;
+    result.evaluations = rigs[0]->control.evaluations;
+    result.hash = hashes[0];
+    for (const std::string& hash : hashes) EXPECT_EQ(hash, hashes[0]) << "ranks differ";
+    result.arrays.assign(static_cast<size_t>(rigs[0]->job->rule().state_slots()) + 1,
+                         std::vector<float>(layout.padded_count()));
+    for (const Shard& shard : map.map.shards()) {
+      for (size_t array = 0; array < result.arrays.size(); ++array) {
+        const int a = static_cast<int>(array);
+        const auto owned = rigs[shard.holders[0]]->replica->part().Of(a, shard.range);
+        std::copy(owned.begin(), owned.end(), result.arrays[array].begin() + shard.range.offset);
+        for (Rank holder : shard.holders) {
+          const auto copy = rigs[holder]->replica->part().Of(a, shard.range);
+          EXPECT_TRUE(std::equal(copy.begin(), copy.end(), owned.begin())) << "replicas differ";
+        }
+      }
+    }
+    for (Rank rank = 0; rank < ranks; ++rank) {
+      EXPECT_EQ(rigs[rank]->replica->part().element_count(), map.map.CountHeldBy(rank))
+          << "more is kept than the view asks for";
+    }
+    return result;
+  }
+
+  PosixFileSystem files_;
+  TemporaryDirectory directory_;
+  JobSpec spec_;
+};
+
+TEST_F(StrategiesTest, EveryStageMakesTheSameBits) {
+  spec_.training.evaluate_every = 5;
+  for (int ranks : {1, 2, 3, 5}) {
+    // Several micro-batches for each rank; one for each; fewer than ranks.
+    for (int micro_batch : {4, 48 / 3, 48}) {
+      spec_.training.micro_batch = micro_batch;
+      const Result expected = TrainIn(ranks, {});
+      ASSERT_EQ(expected.losses.size(), 12u);
+      for (const Way& way : {Way{1, 0}, Way{1, 1}, Way{2, 1}, Way{2, 2}, Way{3, 0}, Way{3, 1}}) {
+        SCOPED_TRACE(absl::StrCat(ranks, " ranks, micro-batches of ", micro_batch, ", stage ",
+                                  way.stage, ", replicas ", way.replicas));
+        const Result result = TrainIn(ranks, {.stage = way.stage, .replicas = way.replicas});
+        EXPECT_EQ(result.arrays, expected.arrays);
+        EXPECT_EQ(result.hash, expected.hash);
+        EXPECT_EQ(result.losses, expected.losses);
+        ASSERT_EQ(result.evaluations.size(), expected.evaluations.size());
+        for (size_t i = 0; i < expected.evaluations.size(); ++i) {
+          EXPECT_EQ(result.evaluations[i].test_loss, expected.evaluations[i].test_loss);
+        }
+      }
+    }
+  }
+}
+
+TEST_F(StrategiesTest, FrozenTensorsStayAsTheyAreInEveryStage) {
+  spec_.training.optimizer.groups = {{.tensors = {"fc1.*"}, .frozen = true}};
+  const Result expected = TrainIn(3, {});
+  for (int stage : {1, 2, 3}) {
+    EXPECT_EQ(TrainIn(3, {.stage = stage}).arrays, expected.arrays) << "stage " << stage;
+  }
+}
+
+TEST_F(StrategiesTest, ClippedStepsAreTheSameInEveryStage) {
+  spec_.training.clip_norm = 0.05;
+  const Result expected = TrainIn(4, {});
+  for (int stage : {1, 2, 3}) {
+    EXPECT_EQ(TrainIn(4, {.stage = stage}).arrays, expected.arrays) << "stage " << stage;
+  }
+}
+
+}  // namespace
+}  // namespace muster

@@ -1,0 +1,183 @@
+// The part of the job runner that takes and gives parts of the state when the view changes.
+#include <array>
+#include <cstring>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "state/move_state.h"
+#include "state/view_map.h"
+#include "worker/runtime/job_runner.h"
+
+namespace muster {
+namespace {
+
+// A replica as the mover sees it.
+class MovableReplica : public MovableState {
+ public:
+  explicit MovableReplica(Replica& replica) : replica_(replica) {}
+
+  int64_t element_bytes() const override {
+    return Replica::FloatsPerElement(replica_.rule()) * static_cast<int64_t>(sizeof(float));
+  }
+  absl::Status Read(Range range, absl::Span<std::byte> bytes) override {
+    values_.resize(bytes.size() / sizeof(float));
+    replica_.PackRange(range, absl::MakeSpan(values_));
+    std::memcpy(bytes.data(), values_.data(), bytes.size());
+    return absl::OkStatus();
+  }
+  absl::Status Write(Range range, absl::Span<const std::byte> bytes) override {
+    values_.resize(bytes.size() / sizeof(float));
+    std::memcpy(values_.data(), bytes.data(), bytes.size());
+    replica_.UnpackRange(range, values_);
+    return absl::OkStatus();
+  }
+
+ private:
+  Replica& replica_;
+  std::vector<float> values_;  // staging: chunks need not be aligned to floats
+};
+
+constexpr size_t kCounterWords = 6;
+using CounterWords = std::array<int64_t, kCounterWords>;
+
+CounterWords Encode(const ReplicaCounters& counters) {
+  return {static_cast<int64_t>(counters.tag.branch),
+          counters.tag.step,
+          static_cast<int64_t>(counters.tag.epoch),
+          counters.update_count,
+          counters.nonfinite_in_row,
+          counters.skipped_steps};
+}
+
+ReplicaCounters Decode(const CounterWords& words) {
+  return {.tag = {static_cast<uint64_t>(words[0]), words[1], static_cast<Epoch>(words[2])},
+          .update_count = words[3],
+          .nonfinite_in_row = words[4],
+          .skipped_steps = words[5]};
+}
+
+}  // namespace
+
+std::shared_ptr<Communicator> JobRunner::MeshOf(Epoch epoch) {
+  MutexLock lock(&mutex_);
+  return communicator_epoch_ == epoch ? communicator_ : nullptr;
+}
+
+std::vector<Range> JobRunner::RangesIn(const View& view) const {
+  if (!view.strategy.sharded()) return {{0, context_->layout().padded_count()}};
+  Incarnation self;
+  {
+    MutexLock lock(&mutex_);
+    self = self_;
+  }
+  return MapOf(view, context_->layout()).value().map.RangesHeldBy(view.RankOf(self));
+}
+
+// Learners copy the whole state from one member; where nobody has it, it comes with the view.
+void JobRunner::OfferState(const View& view) {
+  if (view.strategy.sharded() || !replica_->whole()) return source_.Withdraw();
+  MutexLock lock(&mutex_);
+  source_.Offer(view.job, fleet_id_, self_, replica_.get());
+}
+
+void JobRunner::MoveRanges(const worker::MoveRanges& order) {
+  Add({.mesh_epoch = order.view.epoch, .run = [this, order] { DoMove(order); }});
+}
+
+// Of the parts of the state that are here after moves that were not sealed, only the one that is
+// given from is of use.
+void JobRunner::KeepPartOf(const View& source) {
+  const bool newest = coming_epoch_.has_value() &&
+                      (source.strategy.sharded() ? *coming_epoch_ == source.epoch : coming_whole_);
+  replica_->KeepOnly(newest);
+  coming_epoch_.reset();
+}
+
+void JobRunner::DoMove(const worker::MoveRanges& order) {
+  const View& view = order.view;
+  const std::shared_ptr<Communicator> communicator = MeshOf(view.epoch);
+  if (communicator == nullptr) return;
+  const absl::Time start = absl::Now();
+  const auto fail = [&](const absl::Status& status, std::optional<Rank> culprit) {
+    communicator->Abort(status, culprit);
+    ReportMeshFailure(view.epoch, status, culprit);
+  };
+  const absl::StatusOr<ReshardPlan> plan =
+      PlanMove(Activate{.view = view, .move = order.source}, context_->layout());
+  if (!plan.ok()) return fail(plan.status(), std::nullopt);
+  source_.Withdraw();
+  if (order.gives) KeepPartOf(order.source.view);
+  coming_epoch_.reset();
+  replica_->BeginMove(RangesIn(view), /*receives_all=*/!order.gives);
+
+  // Who comes without state learns its counters from one that has it.
+  CollectiveOptions options;
+  options.timeout = absl::Milliseconds(context_->spec().communication.timeout_ms);
+  options.label = "counters";
+  options.step = view.resume.step;
+  CounterWords words = Encode(replica_->counters());
+  Work broadcast = communicator->Broadcast(words.data(), words.data(), kCounterWords, DType::kI64,
+                                           view.RankOf(order.source.givers.front()), options);
+  if (absl::Status status = broadcast.Wait(); !status.ok()) {
+    return fail(status, broadcast.culprit());
+  }
+  MovableReplica movable(*replica_);
+  const MoveOutcome moved =
+      MoveState(*communicator, *plan, movable, {.timeout = options_.move_timeout});
+  if (!moved.status.ok()) return fail(moved.status, moved.culprit);
+  const ReplicaCounters counters = Decode(words);
+  MUSTER_CHECK(counters.tag == view.resume) << "the state that moved is of another step";
+  replica_->FinishMove(counters);
+  coming_epoch_ = view.epoch;
+  coming_whole_ = !view.strategy.sharded();
+
+  if (!core_.Dispatch(worker::RangesMoved{view.epoch}).seal_move.has_value()) return;
+  options.label = "move";
+  options.caller_waits = true;
+  Work barrier = communicator->Barrier(options);
+  if (absl::Status status = barrier.Wait(); !status.ok()) return fail(status, barrier.culprit());
+  if (!core_.Dispatch(worker::MoveSealed{view.epoch}).adopt_part.has_value()) return;
+  replica_->KeepOnly(/*newest=*/true);
+  coming_epoch_.reset();
+  OfferState(view);
+  logger_.Info("state_moved", "this worker holds its part of the state",
+               {{"strategy", ToString(view.strategy)},
+                {"elements", replica_->part().element_count()},
+                {"received_bytes", moved.bytes_received},
+                {"sent_bytes", moved.bytes_sent},
+                {"ms", absl::ToDoubleMilliseconds(absl::Now() - start)}});
+}
+
+absl::StatusOr<std::shared_ptr<const ReplicaSnapshot>> JobRunner::GatherWhole(
+    const View& view, Communicator& communicator, std::optional<Rank>* culprit) {
+  if (!view.strategy.sharded()) return replica_->Snapshot();
+  // As if the state were to move to rank 0, beside what is held.
+  MUSTER_ASSIGN_OR_RETURN(const ViewMap from, MapOf(view, context_->layout()));
+  const int members = static_cast<int>(view.members.size());
+  std::vector<std::optional<Rank>> givers;
+  std::vector<Rank> everybody;
+  for (Rank rank = 0; rank < members; ++rank) {
+    givers.push_back(rank);
+    everybody.push_back(rank);
+  }
+  const int64_t count = context_->layout().padded_count();
+  MUSTER_ASSIGN_OR_RETURN(const ShardMap to,
+                          ShardMap::Create(count, members, {Shard{{0, count}, {0}}}));
+  const ReplicaCounters counters = replica_->counters();
+  MUSTER_ASSIGN_OR_RETURN(const ReshardPlan plan,
+                          PlanReshard(counters.tag, HoldingsOf(from.map, givers, counters.tag), to,
+                                      everybody, members));
+  const bool writes = communicator.rank() == 0;
+  if (writes) replica_->BeginMove({{0, count}}, /*receives_all=*/false);
+  MovableReplica movable(*replica_);
+  const MoveOutcome moved =
+      MoveState(communicator, plan, movable, {.timeout = options_.move_timeout});
+  *culprit = moved.culprit;
+  MUSTER_RETURN_IF_ERROR(moved.status);
+  return writes ? replica_->TakeComing() : nullptr;
+}
+
+}  // namespace muster

@@ -1,0 +1,197 @@
+#include "worker/runtime/step_memory.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/status_macros.h"
+
+namespace muster {
+
+StepMemory::StepMemory(Replica& replica, Communicator& communicator, const View& view,
+                       const GradientExchangeOptions& options)
+    : replica_(replica),
+      layout_(replica.layout()),
+      stage_(view.strategy.stage),
+      exchange_(communicator, layout_, view, options),
+      gathered_(static_cast<size_t>(layout_.block_count()), false) {
+  MUSTER_CHECK_EQ(replica.shape().stage, stage_);
+  if (stage_ > 0) gather_.emplace(communicator, layout_, view, options.timeout);
+  parameter_slots_.fill(kNone);
+  gradient_slots_.fill(kNone);
+}
+
+absl::Status StepMemory::Failed(absl::Status status) {
+  if (mesh_status_.ok()) mesh_status_ = status;
+  return status;
+}
+
+std::optional<Rank> StepMemory::culprit() const {
+  if (gather_.has_value() && gather_->culprit().has_value()) return gather_->culprit();
+  return exchange_.culprit();
+}
+
+absl::Duration StepMemory::TakeWaited() {
+  absl::Duration waited = exchange_.TakeWaited();
+  if (gather_.has_value()) waited += gather_->TakeWaited();
+  return waited;
+}
+
+int StepMemory::SlotOf(const Slots& slots, int block) const {
+  const auto slot = std::find(slots.begin(), slots.end(), block);
+  return slot == slots.end() ? kNone : static_cast<int>(slot - slots.begin());
+}
+
+float* StepMemory::CacheOf(int block) {
+  return replica_.parameter_cache().data() + layout_.RangeOfBlock(block).offset;
+}
+
+// ---- parameters ------------------------------------------------------------------------------
+
+void StepMemory::BeginStep(Step step) {
+  step_ = step;
+  last_acquired_ = kNone;
+  if (stage_ == 1 || stage_ == 2) {
+    std::fill(gathered_.begin(), gathered_.end(), false);
+    for (int block = 0; block < layout_.block_count(); ++block) StartGather(block);
+  } else if (stage_ == 3) {
+    parameter_slots_.fill(kNone);
+  }
+}
+
+void StepMemory::BeginPass(bool reduces) {
+  reduces_ = reduces;
+  turns_ = true;
+  last_acquired_ = kNone;
+}
+
+void StepMemory::BeginForward() {
+  turns_ = false;
+  last_acquired_ = kNone;
+}
+
+void StepMemory::StartGather(int block) {
+  float* into = nullptr;
+  if (stage_ == 3) {
+    const int slot = SlotOf(parameter_slots_, kNone);
+    MUSTER_CHECK(slot != kNone) << "no buffer is free for block " << block;
+    parameter_slots_[static_cast<size_t>(slot)] = block;
+    into = replica_.ParameterBuffer(slot).data();
+  } else {
+    into = CacheOf(block);
+  }
+  gather_->Start(
+      step_, block, [this](Range range) { return replica_.part().Of(0, range); }, into);
+}
+
+absl::StatusOr<const float*> StepMemory::Acquire(int block) {
+  if (stage_ == 0) return replica_.parameters().data() + layout_.RangeOfBlock(block).offset;
+  if (stage_ < 3) {
+    if (!gathered_[static_cast<size_t>(block)]) {
+      MUSTER_RETURN_IF_ERROR(mesh_status_);
+      if (absl::Status status = gather_->WaitFor(block); !status.ok()) return Failed(status);
+      gathered_[static_cast<size_t>(block)] = true;
+    }
+    return CacheOf(block);
+  }
+  MUSTER_RETURN_IF_ERROR(mesh_status_);
+  if (SlotOf(parameter_slots_, block) == kNone) StartGather(block);
+  // One ahead, in the direction of the pass.
+  const bool backward = last_acquired_ != kNone && block < last_acquired_;
+  const bool at_end = block == layout_.block_count() - 1;
+  const bool back = backward || (at_end && turns_);
+  const int next = back ? block - 1 : (at_end ? kNone : block + 1);
+  const int least = back ? layout_.first_trained_block() : 0;
+  last_acquired_ = block;
+  if (next >= least && SlotOf(parameter_slots_, next) == kNone) StartGather(next);
+  if (gather_->started(block)) {
+    if (absl::Status status = gather_->WaitFor(block); !status.ok()) return Failed(status);
+  }
+  return replica_.ParameterBuffer(SlotOf(parameter_slots_, block)).data();
+}
+
+void StepMemory::Release(int block) {
+  if (stage_ != 3) return;
+  const int slot = SlotOf(parameter_slots_, block);
+  if (slot != kNone) parameter_slots_[static_cast<size_t>(slot)] = kNone;
+}
+
+// ---- gradients -------------------------------------------------------------------------------
+
+absl::StatusOr<float*> StepMemory::Gradients(int block) {
+  const Range range = layout_.RangeOfBlock(block);
+  if (!replica_.gradients().empty()) return replica_.gradients().data() + range.offset;
+  const int slot = next_gradient_slot_;
+  next_gradient_slot_ = (slot + 1) % Replica::kBlockBuffers;
+  MUSTER_RETURN_IF_ERROR(KeepReduced(slot));
+  gradient_slots_[static_cast<size_t>(slot)] = block;
+  const absl::Span<float> buffer = replica_.GradientBuffer(slot);
+  std::fill_n(buffer.begin(), range.count, 0.0f);
+  return buffer.data();
+}
+
+absl::Status StepMemory::GradientsReady(int block) {
+  if (!reduces_) return absl::OkStatus();
+  float* gradients = nullptr;
+  if (!replica_.gradients().empty()) {
+    gradients = replica_.gradients().data() + layout_.RangeOfBlock(block).offset;
+  } else {
+    gradients = replica_.GradientBuffer(SlotOf(gradient_slots_, block)).data();
+  }
+  exchange_.Start(step_, block, gradients);
+  return absl::OkStatus();
+}
+
+// Empties a buffer: waits for its block's reduction and keeps what is this worker's.
+absl::Status StepMemory::KeepReduced(int slot) {
+  const int block = std::exchange(gradient_slots_[static_cast<size_t>(slot)], kNone);
+  if (block == kNone) return absl::OkStatus();
+  MUSTER_RETURN_IF_ERROR(mesh_status_);
+  if (absl::Status status = exchange_.FinishBlock(block); !status.ok()) return Failed(status);
+  replica_.StoreReduced(layout_.RangeOfBlock(block), replica_.GradientBuffer(slot));
+  return absl::OkStatus();
+}
+
+absl::Status StepMemory::FinishGradients() {
+  MUSTER_RETURN_IF_ERROR(mesh_status_);
+  if (!replica_.gradients().empty()) {
+    absl::Status status = exchange_.Finish();
+    return status.ok() ? status : Failed(std::move(status));
+  }
+  // In the order in which they were started.
+  for (int i = 0; i < Replica::kBlockBuffers; ++i) {
+    MUSTER_RETURN_IF_ERROR(KeepReduced((next_gradient_slot_ + i) % Replica::kBlockBuffers));
+  }
+  return absl::OkStatus();
+}
+
+// ---- dry passes ------------------------------------------------------------------------------
+
+absl::Status StepMemory::DryForward(
+    absl::FunctionRef<void(int block, const float* parameters)> visit) {
+  for (int block = 0; block < layout_.block_count(); ++block) {
+    if (block > 0) Release(block - 1);
+    MUSTER_ASSIGN_OR_RETURN(const float* const parameters, Acquire(block));
+    visit(block, parameters);
+  }
+  Release(layout_.block_count() - 1);
+  return absl::OkStatus();
+}
+
+absl::Status StepMemory::DryPass() {
+  const int last = layout_.block_count() - 1;
+  for (int block = 0; block <= last; ++block) {
+    if (block > 0) Release(block - 1);
+    MUSTER_RETURN_IF_ERROR(Acquire(block).status());
+  }
+  for (int block = last; block >= 0; --block) {
+    const bool trains = block >= layout_.first_trained_block();
+    if (trains && block != last) MUSTER_RETURN_IF_ERROR(Acquire(block).status());
+    MUSTER_RETURN_IF_ERROR(Gradients(block).status());
+    MUSTER_RETURN_IF_ERROR(GradientsReady(block));
+    if (trains || block == last) Release(block);
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace muster

@@ -1,0 +1,57 @@
+#include "worker/sync/parameter_gather.h"
+
+#include "absl/strings/str_cat.h"
+#include "absl/time/clock.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+
+namespace muster {
+
+ParameterGather::ParameterGather(Communicator& communicator, const Layout& layout, const View& view,
+                                 absl::Duration timeout)
+    : communicator_(communicator),
+      layout_(layout),
+      map_(MapOf(view, layout).value()),
+      timeout_(timeout),
+      works_(static_cast<size_t>(layout.block_count())) {
+  MUSTER_CHECK(view.strategy.sharded()) << "nothing to gather";
+  MUSTER_CHECK_EQ(map_.slices.owners(), communicator.world_size());
+}
+
+void ParameterGather::Start(Step step, int block, OwnPart own, float* parameters) {
+  MUSTER_CHECK(!started(block)) << "block " << block << " is being gathered";
+  const int64_t begin = layout_.RangeOfBlock(block).offset;
+  const Layout::BucketRange buckets = layout_.BucketsOfBlock(block);
+  for (int i = buckets.first; i < buckets.last; ++i) {
+    CollectiveOptions options;
+    options.timeout = timeout_;
+    options.label = absl::StrCat("parameters of bucket ", i);
+    options.step = step;
+    works_[static_cast<size_t>(block)].push_back(
+        communicator_.AllGather(own(map_.slices.SliceOf(i, communicator_.rank())).data(),
+                                parameters + layout_.buckets()[i].offset - begin,
+                                map_.slices.CountsOf(i), DType::kF32, options));
+  }
+}
+
+absl::Status ParameterGather::WaitFor(int block) {
+  MUSTER_RETURN_IF_ERROR(status_);
+  const absl::Time start = absl::Now();
+  for (Work& work : works_[static_cast<size_t>(block)]) {
+    status_ = work.Wait();
+    if (status_.ok()) continue;
+    culprit_ = work.culprit();
+    break;
+  }
+  works_[static_cast<size_t>(block)].clear();
+  waited_ += absl::Now() - start;
+  return status_;
+}
+
+absl::Duration ParameterGather::TakeWaited() {
+  const absl::Duration waited = waited_;
+  waited_ = absl::ZeroDuration();
+  return waited;
+}
+
+}  // namespace muster

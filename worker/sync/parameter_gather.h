@@ -1,0 +1,60 @@
+// Gathers the parameters of blocks from the owners of their shards.
+//
+// One object serves one view whose state is in shards. Used by one thread, except that the
+// communicator may be aborted from any.
+#ifndef MUSTER_WORKER_SYNC_PARAMETER_GATHER_H_
+#define MUSTER_WORKER_SYNC_PARAMETER_GATHER_H_
+
+#include <optional>
+#include <vector>
+
+#include "absl/functional/function_ref.h"
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "absl/types/span.h"
+#include "base/control/messages.h"
+#include "base/ids.h"
+#include "collectives/engine/communicator.h"
+#include "state/layout.h"
+#include "state/range.h"
+#include "state/view_map.h"
+
+namespace muster {
+
+class ParameterGather {
+ public:
+  // All must outlive the object. Requires: the communicator's ranks are the members of `view`, none
+  // of whom is leaving. `timeout`: of one collective.
+  ParameterGather(Communicator& communicator, const Layout& layout, const View& view,
+                  absl::Duration timeout);
+
+  // Where this rank's own elements of a range lie.
+  using OwnPart = absl::FunctionRef<absl::Span<const float>(Range)>;
+
+  // Starts to gather `block` into `parameters`, the block's, from its first element on, which
+  // belong to the gather until WaitFor(block). In the same order on every rank of the view.
+  void Start(Step step, int block, OwnPart own, float* parameters);
+  bool started(int block) const { return !works_[static_cast<size_t>(block)].empty(); }
+  // Waits until a block that was started is here. After an error every call returns it.
+  absl::Status WaitFor(int block);
+
+  // Time spent blocked since the last call.
+  absl::Duration TakeWaited();
+  const absl::Status& status() const { return status_; }
+  // The rank held responsible for an error, if one is known.
+  std::optional<Rank> culprit() const { return culprit_; }
+
+ private:
+  Communicator& communicator_;
+  const Layout& layout_;
+  const ViewMap map_;
+  const absl::Duration timeout_;
+  std::vector<std::vector<Work>> works_;  // by block
+  absl::Duration waited_;
+  absl::Status status_;
+  std::optional<Rank> culprit_;
+};
+
+}  // namespace muster
+
+#endif  // MUSTER_WORKER_SYNC_PARAMETER_GATHER_H_
