@@ -323,7 +323,8 @@ INSTANTIATE_TEST_SUITE_P(
                       static_cast<v1::Communication::Algorithm>(77));
                 },
                 "communication.algorithm: must be RING, DIRECT, RECURSIVE_DOUBLING, "
-                "HALVING_DOUBLING, DOUBLE_TREE, HIERARCHICAL, STAR, WINDOW or absent, got number 77"},
+                "HALVING_DOUBLING, DOUBLE_TREE, HIERARCHICAL, STAR, WINDOW or absent, got number "
+                "77"},
         BadCase{"UnknownTransport",
                 [](auto& j) {
                   j.mutable_communication()->set_transport(
