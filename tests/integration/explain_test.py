@@ -184,10 +184,12 @@ class ExplainTest(DaemonsTest):
         self.assertEqual([change["cause"] for change in self.status(job)["view_changes"]],
                          ["start"])
         # One line when it began and one when it was over, both about the right one.
-        begun = self.events(self.coordinator_log, "straggler")
-        over = wait_until(lambda: self.events(self.coordinator_log, "straggler_over"))
-        self.assertEqual([line["worker"] for line in begun], [frozen])
-        self.assertEqual([line["worker"] for line in over], [frozen])
+        # (Where the machine is slow, others may have been late at other times.)
+        def of_frozen(event):
+            return [line for line in self.events(self.coordinator_log, event)
+                    if line["worker"] == frozen]
+        over = wait_until(lambda: of_frozen("straggler_over"))
+        self.assertEqual((len(of_frozen("straggler")), len(over)), (1, 1))
         self.assertGreater(over[0]["seconds"], 0.9)
         self.assertRegex(self.metrics(metrics),
                          'muster_job_straggler_seconds_total{.*worker="%s"} [0-9]' % frozen)
@@ -209,20 +211,24 @@ class ExplainTest(DaemonsTest):
             steps=100000, global_batch=1200, micro_batch=1200, model={"mlp": {"hidden": [3000, 3000]}},
             workers={"min": 3},
             communication={"straggler_ms": 100, "transport": "tcp", "algorithm": "ring"}))
-        def named():
-            stragglers = self.status(job)["stragglers"]
-            return stragglers and len(stragglers[0]["waiting"]) == 2 and stragglers
-        stragglers = wait_until(named)
-        self.assertTrue(stragglers)
-        [straggler] = stragglers
-        self.assertEqual((straggler["rank"], straggler["cause"]), (2, "busy"))
-        self.assertEqual(straggler["worker"], self.ranks(job)[2])
-        self.assertEqual(straggler["waiting"], [0, 1])
+        seen = []
+
+        def look():
+            seen.extend(straggler for straggler in self.status(job)["stragglers"]
+                        if len(straggler["waiting"]) == 2)
+            return len(seen) >= 5
+        self.assertTrue(wait_until(look))
+        # Most often it is that one; a machine under load stops others for moments.
+        mine = [straggler for straggler in seen if straggler["rank"] == 2]
+        self.assertGreater(len(mine), len(seen) / 2, seen)
+        self.assertEqual({straggler["cause"] for straggler in mine}, {"busy"})
+        self.assertEqual({straggler["worker"] for straggler in mine}, {self.ranks(job)[2]})
+        self.assertEqual(mine[0]["waiting"], [0, 1])
         self.assertEqual(self.muster("cancel", job)[0], 0)
         # Steps are many, lines are few.
         begun = self.events(self.coordinator_log, "straggler")
-        self.assertTrue(begun)
-        self.assertEqual({line["worker"] for line in begun}, {straggler["worker"]})
+        self.assertIn(mine[0]["worker"], {line["worker"] for line in begun})
+        self.assertLess(len([line for line in begun if line["worker"] == mine[0]["worker"]]), 10)
 
     # ---- operations ----
 
