@@ -190,11 +190,6 @@ bool SameStrategy(const v1::Strategy& a, const v1::Strategy& b) {
   return a.SerializeAsString() == b.SerializeAsString();
 }
 
-bool HasEnded(const v1::Job& job) {
-  return job.state() == v1::JOB_STATE_SUCCEEDED || job.state() == v1::JOB_STATE_FAILED ||
-         job.state() == v1::JOB_STATE_CANCELLED;
-}
-
 }  // namespace
 
 int SwitchCommand(const ClientCommandOptions& options, const std::string& job_id,

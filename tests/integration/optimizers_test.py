@@ -1,4 +1,4 @@
-"""Every update rule in real processes: a run that stops and goes on has the bits of one that did not."""
+"""Every update rule in real processes; a resumed run has the bits of one that never stopped."""
 
 import json
 

@@ -49,7 +49,7 @@ TEST(HalfTest, ConversionsAreTheScalarOnesOnEverySimdTarget) {
 }
 
 TEST(HalfTest, EveryLengthWritesExactlyItsElements) {
-  for (int64_t count = 0; count < 40; ++count) {
+  for (int64_t count = 0; count < 70; ++count) {
     const std::vector<float> from(count, 1.5f);
     std::vector<uint16_t> narrow(count + 1, 7);
     NarrowToHalf(DType::kBF16, from.data(), narrow.data(), count);

@@ -55,7 +55,7 @@ class CheckpointerTest : public ::testing::Test {
     MUSTER_CHECK(context.ok()) << context.status();
     job_ = *std::move(context);
     replica_ = std::make_unique<Replica>(job_->layout(), job_->rule(), job_->learning_rate(),
-                                         spec.training.clip_norm, SharedBuffer());
+                                         spec.training.clip_norm);
     replica_->Initialize(spec.training.seed, StateTag{1, 5, 2});
   }
 

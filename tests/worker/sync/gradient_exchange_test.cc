@@ -99,7 +99,9 @@ TEST_P(GradientExchangeTest, HandsEachSliceToAllWhoHoldItsShard) {
         std::vector<float> gradient = contributions[r];
         for (int block = layout.block_count() - 1; block >= 0; --block) {
           exchange.Start(kStep, block, gradient.data() + layout.RangeOfBlock(block).offset);
-          if (block == 1) ASSERT_TRUE(exchange.FinishBlock(2).ok());
+          if (block == 1) {
+            ASSERT_TRUE(exchange.FinishBlock(2).ok());
+          }
         }
         const absl::Status status = exchange.Finish();
         ASSERT_TRUE(status.ok()) << status;
