@@ -16,9 +16,9 @@
 namespace muster {
 namespace {
 
-// A spinning wait looks that often by itself, a microsecond or two; then it gives way in between: the
-// rank waited for may be meant to run on this very core.
-constexpr int kLooksAlone = 48;
+// A spinning wait looks that often by itself, about a microsecond; then it gives way in between:
+// the rank waited for may be meant to run on this very core.
+constexpr int kLooksAlone = 20;
 constexpr int kLooksBetween = 16;
 // Pieces of large messages moved in one pass.
 constexpr int kPiecesPerPass = 4;
