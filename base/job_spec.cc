@@ -37,8 +37,8 @@ absl::StatusOr<Step> ResolveSteps(const JobSpec& spec, int64_t sample_count) {
   for (size_t i = 0; i < spec.switches.size(); ++i) {
     if (spec.switches[i].after < steps) continue;
     return absl::InvalidArgumentError(
-        absl::StrFormat("switches[%d].after_step: must be less than the %d steps of the job, got %d",
-                        i, steps, spec.switches[i].after));
+        absl::StrFormat("switches[%d].after_step: must be less than the job's %d steps, got %d", i,
+                        steps, spec.switches[i].after));
   }
   return steps;
 }

@@ -35,7 +35,7 @@ int OperationsCommand(const ClientCommandOptions& options, const std::string& jo
 struct StrategyChange {
   std::optional<int> stage;
   std::optional<int> replicas;
-  std::string algorithm;  // as in a job file, in either case; "auto": as the job has it; empty: kept
+  std::string algorithm;  // as in a job file; "auto": as the job has it; empty: as it is
   std::string transport;  // likewise
 };
 // Waits, for `timeout` at most, until the job trains by it.

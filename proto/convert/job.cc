@@ -336,6 +336,12 @@ absl::StatusOr<Strategy> StrategyFromProto(const v1::Strategy& strategy, const S
   MUSTER_ASSIGN_OR_RETURN(
       result.transport,
       ConvertTransport(strategy.transport(), defaults.transport, Field(path, "transport")));
+  if (result.stage > 0 && result.algorithm != SyncAlgorithm::kAutomatic &&
+      result.algorithm != SyncAlgorithm::kRing && result.algorithm != SyncAlgorithm::kDirect) {
+    return FieldError(Field(path, "algorithm"),
+                      "RING, DIRECT or absent where the state is in shards (stage above 0)",
+                      Name(result.algorithm));
+  }
   return result;
 }
 

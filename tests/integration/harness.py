@@ -201,7 +201,7 @@ class FleetTest(unittest.TestCase):
         for key, value in changes.items():
             if key in job and key != "training":
                 job[key] = value
-            elif key in ("checkpoints", "communication"):
+            elif key in ("checkpoints", "communication", "strategy", "switches"):
                 job[key] = value
             elif key == "training":
                 job["training"].update(value)

@@ -39,8 +39,9 @@ class GradientExchange {
                    const GradientExchangeOptions& options);
 
   // Starts summing the buckets of `block` in place, those that are frozen left out. `gradients` is
-  // the block's, from its first element on, and belongs to the exchange until FinishBlock or Finish.
-  // Each block once per step, in the same order on every rank, as are the calls of FinishBlock.
+  // the block's, from its first element on, and belongs to the exchange until FinishBlock or
+  // Finish. Each block once per step, in the same order on every rank, as are the calls of
+  // FinishBlock.
   void Start(Step step, int block, float* gradients);
 
   // Waits until a block is summed, as far as this rank holds it (elsewhere anything may stand).

@@ -110,5 +110,66 @@ TEST(DecideTest, TheSameStepOnAnotherBranchIsAnotherState) {
   EXPECT_TRUE(SameState(Tag(1, 7, 2), Tag(2, 7, 5), false));  // the mutant
 }
 
+// ---- where parts come from ------------------------------------------------------------------
+
+// A sharded view of epoch 4 with members 1, 2 and 3, whose parts were to come from the one of epoch
+// 3 with the same members.
+Activate SharedOut() {
+  Activate last;
+  last.view.epoch = 4;
+  last.view.strategy.stage = 1;
+  last.view.strategy.replicas = 1;
+  for (Incarnation incarnation : {kA, kB, kC}) {
+    last.view.members.emplace_back();
+    last.view.members.back().incarnation = incarnation;
+  }
+  MoveSource source{last.view, {kA, kB, kC}};
+  source.view.epoch = 3;
+  last.move = source;
+  return last;
+}
+
+Answer Holding(Incarnation worker, Holdings holdings) {
+  Answer answer = Applied(worker, Tag(1, 7, 2));
+  answer.holdings = holdings;
+  return answer;
+}
+
+TEST(FindSourceTest, GoesOnFromTheMapThatEverySurvivorHolds) {
+  const Activate last = SharedOut();
+  // Two have their new parts, but the third has not: the old map has two copies of each shard.
+  auto source = FindSource({Holding(kA, {.map = 3, .next = 4}), Holding(kB, {.map = 3, .next = 4}),
+                            Holding(kC, {.map = 3})},
+                           last);
+  ASSERT_TRUE(source.has_value());
+  EXPECT_EQ(source->view.epoch, 3u);
+  EXPECT_THAT(source->givers, ElementsAre(kA, kB, kC));
+  // One has freed its old part, so all had their new ones.
+  source = FindSource({Holding(kA, {.map = 4}), Holding(kB, {.map = 3, .next = 4}),
+                       Holding(kC, {.map = 3, .next = 4})},
+                      last);
+  ASSERT_TRUE(source.has_value());
+  EXPECT_EQ(source->view.epoch, 4u);
+}
+
+TEST(FindSourceTest, OneDeathIsWithinTheReplicasTwoAreNot) {
+  const Activate last = SharedOut();
+  EXPECT_TRUE(FindSource({Holding(kA, {.map = 4}), Holding(kC, {.map = 4})}, last).has_value());
+  EXPECT_FALSE(FindSource({Holding(kB, {.map = 4})}, last).has_value());
+  EXPECT_FALSE(FindSource({Holding(kA, {.map = 4}), Holding(kB, {.map = 3})}, last).has_value())
+      << "parts of different maps";
+}
+
+TEST(FindSourceTest, WhoHoldsEverythingGivesEverything) {
+  Activate last = SharedOut();
+  last.move->view.strategy.stage = 0;
+  const auto source =
+      FindSource({Holding(kA, {.next = 4, .whole = true}), Holding(kB, {.whole = true})}, last);
+  ASSERT_TRUE(source.has_value());
+  EXPECT_FALSE(source->view.strategy.sharded());
+  EXPECT_THAT(source->givers, ElementsAre(kA, kB));
+  EXPECT_EQ(source->view.members.size(), 2u);
+}
+
 }  // namespace
 }  // namespace muster

@@ -1,0 +1,98 @@
+"""State in shards: the same bits whatever the strategy, and through switches, deaths, joins, drains."""
+
+import os
+import signal
+
+from harness import DaemonsTest, FleetTest, main, wait_until
+
+STEPS = 200
+
+
+class StrategiesTest(FleetTest):
+
+    def run_job(self, name, workers=4, **changes):
+        up = self.up(name, self.job(f"{name}.json", steps=STEPS, **changes), workers)
+        return self.check_complete(up, STEPS)
+
+    def test_stages_and_switches_make_the_same_bits(self):
+        # Three micro-batches for each worker; and one, so that gradients have no place of their own.
+        for micro_batch in (100, 300):
+            training = {"micro_batch": micro_batch}
+            expected = self.run_job(f"replicated-{micro_batch}", training=training)
+            for stage in (1, 2, 3):
+                summary = self.run_job(f"stage-{stage}-{micro_batch}", training=training,
+                                       strategy={"stage": stage})
+                self.assertEqual(summary["parameters_sha256"], expected["parameters_sha256"], stage)
+                self.assertEqual(summary["test_accuracy"], expected["test_accuracy"])
+            switched = self.run_job(
+                f"switches-{micro_batch}", training=training, strategy={"stage": 3, "replicas": 0},
+                switches=[
+                    {"after_step": 20, "strategy": {"stage": 1, "replicas": 2}},
+                    {"after_step": 40, "strategy": {"stage": 0, "algorithm": "DIRECT"}},
+                    {"after_step": 60, "strategy": {"stage": 2, "transport": "TCP"}},
+                    {"after_step": 80, "strategy": {"stage": 0}},
+                    {"after_step": 100, "strategy": {"stage": 3}},
+                ])
+            self.assertEqual(switched["parameters_sha256"], expected["parameters_sha256"])
+            causes = [change["cause"] for change in switched["view_changes"]]
+            self.assertEqual(causes.count("switch"), 5, causes)
+
+    def test_deaths_within_the_replicas_lose_no_step(self):
+        for stage in (1, 3):
+            up = self.up(f"kill-{stage}", self.job(steps=STEPS * 2, strategy={"stage": stage}), 4,
+                         "--respawn")
+            up.wait_for_step(40, world_size=4)
+            os.kill(up.pids()["worker-2"], signal.SIGKILL)
+            up.wait_for_step(60, world_size=3)
+            os.kill(up.pids()["worker-0"], signal.SIGKILL)
+            summary = self.check_complete(up, STEPS * 2)
+            causes = [change["cause"] for change in summary["view_changes"]]
+            self.assertEqual(causes.count("death"), 2, causes)
+            self.assertNotIn("restart", causes)
+
+    def test_without_replicas_a_death_goes_back_to_the_newest_checkpoint(self):
+        checkpoints = {"directory": str(self.directory / "checkpoints"), "every": 20}
+        up = self.up("scattered", self.job(steps=STEPS, checkpoints=checkpoints,
+                                           strategy={"stage": 2, "replicas": 0}), 3, "--respawn")
+        up.wait_for_step(50, world_size=3)
+        os.kill(up.pids()["worker-1"], signal.SIGKILL)
+        up.wait()
+        summary = up.summary()
+        self.assertEqual(summary["state"], "succeeded", summary)
+        self.assertIn("restart", [change["cause"] for change in summary["view_changes"]])
+
+
+class SwitchCommandTest(DaemonsTest):
+
+    def test_a_running_job_is_switched_and_drained(self):
+        self.start_fleet(3)
+        job = self.submit(self.job(steps=4000, workers={"min": 1, "start": 3}))
+        self.assertTrue(wait_until(lambda: int(self.status(job)["progress"].get("step", 0)) > 5
+                                   if "progress" in self.status(job) else False))
+        code, out, error = self.muster("switch", job, "--stage", "3")
+        self.assertEqual(code, 0, error)
+        self.assertIn("trains by stage 3", out)
+        self.assertEqual(self.status(job)["view"]["strategy"]["stage"], 3)
+        self.assertIn("stage 3", self.muster("status", job)[1])
+        # What is not given stays.
+        code, _, error = self.muster("switch", job, "--replicas", "2")
+        self.assertEqual(code, 0, error)
+        strategy = self.status(job)["view"]["strategy"]
+        self.assertEqual((strategy["stage"], strategy["replicas"]), (3, 2))
+        for wrong in (["--stage", "4"], ["--algorithm", "quick"], ["--transport", "pigeon"]):
+            code, _, error = self.muster("switch", job, *wrong)
+            self.assertEqual(code, 2, error)
+            self.assertIn(wrong[0], error)
+        code, _, error = self.muster("switch", job, "--algorithm", "star")
+        self.assertEqual(code, 1, error)
+        self.assertIn("strategy.algorithm", error)
+        code, _, error = self.muster("switch", "no-such-job", "--stage", "1")
+        self.assertEqual(code, 1, error)
+        self.assertEqual(self.muster("cancel", job)[0], 0)
+        code, _, error = self.muster("switch", job, "--stage", "1")
+        self.assertEqual(code, 1, error)
+        self.assertIn("already ended", error)
+
+
+if __name__ == "__main__":
+    main()
