@@ -104,6 +104,25 @@ struct Bfloat16 : HalfBase {
   }
 };
 
+// For results of f32 operations on values that were bf16. Their NaNs are an operand's, made quiet,
+// or the machine's own: the lower half is zero either way, so that rounding up does not reach the
+// upper half and needs no case of its own.
+struct Bfloat16Result : Bfloat16 {
+  template <bool kStream>
+  static HWY_INLINE void Store(V even, V odd, uint8_t* to) {
+    const VU upper = hn::And(Rounded(odd), hn::Set(DU(), 0xffff0000u));
+    StoreLanes<kStream>(hn::Or(upper, hn::ShiftRight<16>(Rounded(even))), to);
+  }
+
+ private:
+  static HWY_INLINE VU Rounded(V value) {
+    const DU du;
+    const VU bits = hn::BitCast(du, value);
+    const VU odd = hn::And(hn::ShiftRight<16>(bits), hn::Set(du, 1u));
+    return hn::Add(hn::Add(bits, hn::Set(du, 0x7fffu)), odd);
+  }
+};
+
 #if HWY_ARCH_X86 && HWY_TARGET <= HWY_AVX2 && !defined(HWY_DISABLE_F16C)
 
 struct Float16 {

@@ -46,6 +46,9 @@ struct PairLoop {
   const uint8_t* second;
   size_t count;
 
+  // Every result is that of an operation.
+  bool Operates() const { return true; }
+
   template <class Codec, class Op>
   void Run() const {
     constexpr size_t kBytes = sizeof(typename Codec::Storage);
@@ -90,6 +93,9 @@ struct ManyLoop {
   size_t count;
   int64_t divisor;
   bool past_caches;
+
+  // Every result is that of an operation; a single source passes as it is.
+  bool Operates() const { return source_count > 1; }
 
   template <class Codec, class Op>
   void Run() const {
@@ -205,7 +211,7 @@ void RunLoop(DType dtype, ReduceOp op, const Loop& loop) {
     case DType::kF16:
       return RunFloat<Float16>(op, loop);
     case DType::kBF16:
-      return RunFloat<Bfloat16>(op, loop);
+      return loop.Operates() ? RunFloat<Bfloat16Result>(op, loop) : RunFloat<Bfloat16>(op, loop);
     case DType::kI32:
       return RunInteger<int32_t, Product>(op, loop);
     case DType::kI64:
