@@ -21,6 +21,7 @@
 namespace muster::bench {
 namespace {
 
+constexpr size_t kHugePageBytes = size_t{2} << 20;
 constexpr size_t kPastCachesBytes = size_t{4} << 20;
 // Room for two buffers of 64 MiB and more per rank; only what is touched is taken.
 constexpr size_t kArenaBytes = size_t{1} << 30;
@@ -102,19 +103,27 @@ class BoundRank : public BenchRank {
   size_t used_ = 0;
 };
 
+int NoMemory() {
+  std::fprintf(stderr, "bench: no shared memory for the bound\n");
+  return 1;
+}
+
 }  // namespace
 
 int ServeShmBound(int ranks) {
-  const size_t bytes = 4096 + kArenaBytes * static_cast<size_t>(ranks);
-  void* const memory = mmap(nullptr, bytes, PROT_READ | PROT_WRITE,
-                            MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (memory == MAP_FAILED) {
-    std::fprintf(stderr, "bench: no shared memory for the bound\n");
-    return 1;
-  }
+  const size_t bytes = kHugePageBytes + kArenaBytes * static_cast<size_t>(ranks);
+  // Huge pages need the mapping itself to begin at one.
+  void* const reserved = mmap(nullptr, bytes + kHugePageBytes, PROT_NONE,
+                              MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (reserved == MAP_FAILED) return NoMemory();
+  const uintptr_t start = reinterpret_cast<uintptr_t>(reserved);
+  const uintptr_t aligned = (start + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
+  void* const memory = mmap(reinterpret_cast<void*>(aligned), bytes, PROT_READ | PROT_WRITE,
+                            MAP_SHARED | MAP_ANONYMOUS | MAP_NORESERVE | MAP_FIXED, -1, 0);
+  if (memory == MAP_FAILED) return NoMemory();
   madvise(memory, bytes, MADV_HUGEPAGE);
   auto* const control = static_cast<Control*>(memory);
-  auto* const arenas = static_cast<char*>(memory) + 4096;
+  auto* const arenas = static_cast<char*>(memory) + kHugePageBytes;
   return ServeRanks(ranks, /*processes=*/true, [&](int rank, Exchange&) {
     return std::make_unique<BoundRank>(rank, ranks, control, arenas);
   });
