@@ -177,7 +177,13 @@ class Builder {
     target.with_immediates = theirs.takes_immediates && mine.takes_immediates;
     for (size_t i = 0; i < parts_.rails.size(); ++i) {
       auto address = parts_.rails[i]->Insert(theirs.addresses[i]);
-      if (!address.ok()) return Annotate(address.status(), absl::StrCat("rank ", r));
+      if (!address.ok()) {
+        const absl::Status status = Annotate(
+            address.status(),
+            absl::StrCat("rank ", r, " (", member.address, "), where all ranks must be at IPv4 or ",
+                         "all at IPv6 addresses for ", mine.provider));
+        return WithCulprit(status, r);
+      }
       target.addresses.push_back(*address);
     }
     OfiPeerLimits limits;
