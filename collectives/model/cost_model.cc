@@ -15,6 +15,9 @@ namespace {
 // Other segments than the one configured must promise this much: what they do to caches is not
 // modelled.
 constexpr double kSegmentGain = 0.9;
+// How much faster than shared memory messages must promise to be: where buffers turn out to be
+// registered, it moves a third of the bytes that are predicted.
+constexpr double kMessagesGain = 3;
 constexpr int64_t kLeastSegment = 16 << 10;
 constexpr int64_t kMostSegment = 4 << 20;
 // Of larger meshes the cost is evaluated for some ranks alone.
@@ -221,6 +224,13 @@ AlgorithmChoice Choose(const LinkModel& model, const ChoiceRequest& request) {
   MUSTER_CHECK(!choice.considered.empty()) << "no algorithm for " << Name(request.collective);
   std::stable_sort(choice.considered.begin(), choice.considered.end(),
                    [](const Prediction& a, const Prediction& b) { return a.seconds < b.seconds; });
+  const auto window =
+      std::find_if(choice.considered.begin(), choice.considered.end(),
+                   [](const Prediction& each) { return each.algorithm == Algorithm::kWindow; });
+  if (window != choice.considered.end() &&
+      window->seconds < kMessagesGain * choice.considered[0].seconds) {
+    std::rotate(choice.considered.begin(), window, window + 1);
+  }
   choice.algorithm = choice.considered[0].algorithm;
   choice.segment_bytes = choice.considered[0].segment_bytes;
   return choice;

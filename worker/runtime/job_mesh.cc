@@ -12,6 +12,7 @@
 #include "worker/runtime/job_runner.h"
 
 namespace muster {
+
 void JobRunner::DoConnect(const View& view) {
   MeshSpec spec;
   spec.epoch = view.epoch;

@@ -70,11 +70,11 @@ TEST_F(ModelCacheTest, ADamagedFileIsDataLossWhereverTheDamage) {
   for (size_t i = 0; i < good.size(); ++i) {
     std::string bad = good;
     bad[i] = bad[i] == 'x' ? 'y' : 'x';
-    ASSERT_TRUE(ReplaceFileAtomically(files_, path(), bad).ok());
+    WriteTestFile(path(), bad);
     EXPECT_EQ(Load().code(), absl::StatusCode::kDataLoss) << "byte " << i;
   }
   for (const size_t length : {size_t{0}, size_t{1}, good.find('\n') + 1, good.size() - 1}) {
-    ASSERT_TRUE(ReplaceFileAtomically(files_, path(), good.substr(0, length)).ok());
+    WriteTestFile(path(), good.substr(0, length));
     EXPECT_EQ(Load().code(), absl::StatusCode::kDataLoss) << length << " bytes";
     EXPECT_THAT(std::string(Load().message()), HasSubstr(path()));
   }
