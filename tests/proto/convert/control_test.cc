@@ -240,6 +240,18 @@ TEST(BadDirective, IsRefusedByFieldName) {
               StartsWith("activate.view.members.size: must be 1 to 1024, got 1025"));
   view.members.resize(1);
   EXPECT_THAT(refusal(ToProto(1, Activate{.view = view})), StartsWith("job: is missing"));
+  View sharded{.epoch = 1, .job = "j", .members = {Worker("a", 1), Worker("b", 2)}};
+  sharded.strategy.stage = 1;
+  sharded.strategy.replicas = 0;
+  EXPECT_THAT(
+      refusal(ToProto(1, Activate{.view = sharded, .move = MoveSource{sharded, {Incarnation{1}}}})),
+      StartsWith("activate.move.givers: do not hold every shard"));
+  EXPECT_THAT(
+      refusal(ToProto(1, Activate{.view = sharded, .move = MoveSource{sharded, {Incarnation{3}}}})),
+      StartsWith("activate.move.givers[0]: must be a member of the view"));
+  sharded.leaving = {Incarnation{1}, Incarnation{2}};
+  EXPECT_THAT(refusal(ToProto(1, Activate{.view = sharded})),
+              StartsWith("activate.view.leaving: names every member"));
   v1::SessionResponse bad_job = ToProto(1, Activate{.view = view});
   *bad_job.mutable_job() = ValidJob();
   bad_job.mutable_job()->clear_model();

@@ -49,6 +49,9 @@ TEST(JobSpecFromProto, KeepsEveryField) {
                             .bucket_bytes = 65'536,
                             .timeout_ms = 5'000,
                             .transport = CommunicationSpec::Transport::kSharedMemory};
+  // What a strategy leaves open is as in `communication`.
+  expected.strategy = {.algorithm = SyncAlgorithm::kDirect,
+                       .transport = SyncTransport::kSharedMemory};
   expected.description_json = spec->description_json;
   EXPECT_EQ(*spec, expected);
   EXPECT_THAT(spec->description_json, HasSubstr("\"global_batch\":256"));
@@ -317,6 +320,36 @@ INSTANTIATE_TEST_SUITE_P(
                 "checkpoints.keep: must be 1 to 1000, got 0"},
         BadCase{"SmallBucket", [](auto& j) { j.mutable_communication()->set_bucket_bytes(255); },
                 "communication.bucket_bytes: must be 256 to"},
+        BadCase{"StageFour", [](auto& j) { j.mutable_strategy()->set_stage(4); },
+                "strategy.stage: must be 0 to 3, got 4"},
+        BadCase{"ManyReplicas", [](auto& j) { j.mutable_strategy()->set_replicas(9); },
+                "strategy.replicas: must be 0 to 8, got 9"},
+        BadCase{"ShardsByTree",
+                [](auto& j) {
+                  j.mutable_strategy()->set_stage(1);
+                  j.mutable_strategy()->set_algorithm(v1::Communication::DOUBLE_TREE);
+                },
+                "strategy.algorithm: must be RING, DIRECT or absent where the state is in shards "
+                "(stage above 0), got double-tree"},
+        BadCase{"LambInShards",
+                [](auto& j) {
+                  j.mutable_training()->mutable_optimizer()->clear_groups();
+                  j.mutable_training()->mutable_optimizer()->mutable_lamb();
+                  j.add_switches()->set_after_step(5);
+                  j.mutable_switches(0)->mutable_strategy()->set_stage(2);
+                },
+                "switches[0].strategy.stage: must be 0 with training.optimizer.lamb, which needs "
+                "whole tensors, got 2"},
+        BadCase{"SwitchesOutOfOrder",
+                [](auto& j) {
+                  for (int step : {5, 5}) {
+                    j.add_switches()->set_after_step(step);
+                    j.mutable_switches(j.switches_size() - 1)->mutable_strategy();
+                  }
+                },
+                "switches[1].after_step: must be 6 to"},
+        BadCase{"SwitchToNothing", [](auto& j) { j.add_switches()->set_after_step(5); },
+                "switches[0].strategy: is missing"},
         BadCase{"UnknownAlgorithm",
                 [](auto& j) {
                   j.mutable_communication()->set_algorithm(

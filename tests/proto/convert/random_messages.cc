@@ -59,6 +59,13 @@ View AView(Random& random) {
   for (int64_t i = Below(random, 6); i >= 0; --i) view.members.push_back(AMember(random, i));
   view.resume = Tag(random);
   view.hold = Coin(random);
+  view.strategy = {.stage = static_cast<int32_t>(Below(random, 4)),
+                   .replicas = static_cast<int32_t>(Below(random, 9)),
+                   .algorithm = static_cast<SyncAlgorithm>(Below(random, 3)),
+                   .transport = static_cast<SyncTransport>(Below(random, 4))};
+  for (size_t i = 1; i < view.members.size(); ++i) {
+    if (Below(random, 4) == 0) view.leaving.push_back(view.members[i].incarnation);
+  }
   return view;
 }
 
@@ -110,6 +117,7 @@ WorkerStatus Status(Random& random) {
   WorkerStatus status;
   status.sequence = random();
   status.phase = static_cast<WorkerPhase>(1 + Below(random, 9));
+  status.holdings = {.map = AnEpoch(random), .next = AnEpoch(random), .whole = Coin(random)};
   status.job = Text(random, 20);
   status.seen_epoch = AnEpoch(random);
   status.answered_epoch = AnEpoch(random);
@@ -184,7 +192,8 @@ Directive RandomDirective(Random& random) {
     case 5:
       return Learn{.job = "j" + Text(random, 20),
                    .epoch = AnEpoch(random) | 1,
-                   .source = AMember(random, 3)};
+                   .source = AMember(random, 3),
+                   .sharded = Coin(random)};
     case 6:
       return Seal{.epoch = AnEpoch(random) | 1, .tag = Tag(random)};
     case 7:
