@@ -76,6 +76,7 @@ class FleetScript {
     s.phase = phase;
     s.seen_epoch = s.answered_epoch = s.active_epoch = epoch;
     s.has_state = true;
+    s.holdings.whole = true;
     s.applied = applied;
     s.prepared.reset();
     s.record.reset();

@@ -88,6 +88,7 @@ void FakeWorker::Obey(const v1::SessionResponse& response) {
     status.phase = WorkerPhase::kRunning;
     status.active_epoch = view->epoch;
     status.has_state = true;
+    status.holdings.whole = true;
     status.applied = status.stable = view->resume;
   } else if (response.has_end_job()) {
     const uint64_t sequence = status.sequence;
