@@ -256,18 +256,16 @@ absl::Status LoadOptimizer(FileSystem& files, const Checkpoint& checkpoint, cons
                            absl::Span<const OptimizerSlotDestination> slots) {
   std::map<std::string, Target> targets;
   for (const OptimizerSlotDestination& slot : slots) {
-    if (slot.take != nullptr) {
-      for (const Tensor& tensor : layout.tensors()) {
-        targets[absl::StrCat(tensor.spec.name, ".", slot.name)] = {&tensor, nullptr, &slot.take};
-      }
-      continue;
+    const bool taken = slot.take != nullptr;
+    if (!taken) {
+      MUSTER_CHECK_EQ(static_cast<int64_t>(slot.values.size()), layout.padded_count());
+      std::fill(slot.values.begin(), slot.values.end(), 0.0f);
     }
-    MUSTER_CHECK_EQ(static_cast<int64_t>(slot.values.size()), layout.padded_count());
-    std::fill(slot.values.begin(), slot.values.end(), 0.0f);
     for (const Tensor& tensor : layout.tensors()) {
       if (tensor.spec.frozen) continue;
-      targets[absl::StrCat(tensor.spec.name, ".", slot.name)] = {
-          &tensor, slot.values.data() + tensor.offset};
+      Target& target = targets[absl::StrCat(tensor.spec.name, ".", slot.name)];
+      target = taken ? Target{&tensor, nullptr, &slot.take}
+                     : Target{&tensor, slot.values.data() + tensor.offset};
     }
   }
   return Match(files, checkpoint, CheckpointFileKind::kOptimizer, std::move(targets));
