@@ -12,6 +12,7 @@ ORPHAN_TIMEOUT_MS = 3000
 
 
 class OrphanTest(FleetTest):
+    strategy = {}
 
     def setUp(self):
         super().setUp()
@@ -19,7 +20,7 @@ class OrphanTest(FleetTest):
         self.workers = {}
 
     def checkpointed(self, name, steps, resume):
-        return self.job(name, steps=steps, checkpoints={
+        return self.job(name, steps=steps, strategy=self.strategy, checkpoints={
             "directory": str(self.checkpoints), "every": 0, "keep": 1, "resume": resume})
 
     def start_coordinator(self, port, orphan_timeout_ms=ORPHAN_TIMEOUT_MS):
@@ -122,6 +123,21 @@ class OrphanTest(FleetTest):
         done = self.submit(port, job, "--wait")
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn(f'"first_step":{step + 1}', self.logs().replace(" ", ""))
+
+
+class ShardedOrphanTest(OrphanTest):
+    """The same where each worker holds only a part of the state."""
+    strategy = {"stage": 2}
+
+    def test_members_that_cannot_agree_set_their_states_aside(self):
+        # A part is of no use to anybody: they say so and leave nothing behind.
+        self.start_fleet(3)
+        self.coordinator.kill()
+        self.coordinator.wait()
+        self.workers["worker-1"].kill()
+        self.drain("worker-0", "worker-2")
+        self.assertEqual(self.names_on_disk() if self.checkpoints.exists() else [], [])
+        self.assertEqual(self.logs().count("holds only a part of the state"), 2, self.logs())
 
 
 if __name__ == "__main__":
