@@ -84,7 +84,7 @@ class SwitchCommandTest(DaemonsTest):
             self.assertEqual(code, 2, error)
             self.assertIn(wrong[0], error)
         code, _, error = self.muster("switch", job, "--algorithm", "star")
-        self.assertEqual(code, 1, error)
+        self.assertEqual(code, 2, error)
         self.assertIn("strategy.algorithm", error)
         code, _, error = self.muster("switch", "no-such-job", "--stage", "1")
         self.assertEqual(code, 1, error)
