@@ -53,6 +53,9 @@ absl::StatusOr<std::unique_ptr<LocalMesh>> LocalMesh::Create(const std::string& 
                                                              const CommunicatorOptions& options) {
   auto mesh = absl::WrapUnique(new LocalMesh);
   const auto count = static_cast<size_t>(ranks);
+  mesh->shares_memory_ = transport == "shm";
+  mesh->shared_.resize(count);
+  mesh->own_.resize(count);
   std::vector<std::unique_ptr<Transport>> ends(count);
   if (transport == "inproc") {
     ends = MakeInProcessMesh(ranks);
@@ -84,6 +87,18 @@ absl::StatusOr<std::unique_ptr<LocalMesh>> LocalMesh::Create(const std::string& 
     mesh->communicators_.push_back(std::move(communicator));
   }
   return mesh;
+}
+
+absl::StatusOr<float*> LocalMesh::Allocate(Rank rank, int64_t count) {
+  const auto at = static_cast<size_t>(rank);
+  if (!shares_memory_) {
+    own_[at].push_back(std::make_unique<float[]>(static_cast<size_t>(count)));
+    return own_[at].back().get();
+  }
+  MUSTER_ASSIGN_OR_RETURN(SharedBuffer buffer,
+                          arenas_[at]->Allocate(count * static_cast<int64_t>(sizeof(float))));
+  shared_[at].push_back(std::move(buffer));
+  return reinterpret_cast<float*>(shared_[at].back().data());
 }
 
 absl::Status LocalMesh::OnAllRanks(const std::function<absl::Status(Communicator&)>& body) {

@@ -27,6 +27,9 @@ class LocalMesh {
 
   int size() const { return static_cast<int>(communicators_.size()); }
   Communicator& At(Rank rank) { return *communicators_[rank]; }
+  // Memory for a rank's vectors: where ranks share memory it is registered, as a worker's gradients
+  // are. Zeroed; its own to be kept until the mesh's end.
+  absl::StatusOr<float*> Allocate(Rank rank, int64_t count);
   // Runs it on each rank, in threads. The error of the lowest rank that has one; the others are
   // then told, so that none waits.
   absl::Status OnAllRanks(const std::function<absl::Status(Communicator&)>& body);
@@ -34,9 +37,12 @@ class LocalMesh {
  private:
   LocalMesh() = default;
 
-  // In the order in which they are needed last.
+  bool shares_memory_ = false;
+  // What is needed longest comes first.
   std::vector<std::unique_ptr<TcpListener>> listeners_;
   std::vector<std::shared_ptr<SharedArena>> arenas_;
+  std::vector<std::vector<SharedBuffer>> shared_;           // by rank
+  std::vector<std::vector<std::unique_ptr<float[]>>> own_;  // by rank
   std::vector<std::unique_ptr<Communicator>> communicators_;
 };
 

@@ -18,10 +18,12 @@ constexpr int64_t kMostRepetitions = 400;
 constexpr int64_t kElement = sizeof(float);
 
 // Median seconds of each algorithm, which take turns; on rank 0's clock.
-absl::StatusOr<std::vector<double>> TimeAlgorithms(Communicator& communicator,
+absl::StatusOr<std::vector<double>> TimeAlgorithms(LocalMesh& mesh, Communicator& communicator,
                                                    const TuneRequest& request, int64_t count,
                                                    const std::vector<Algorithm>& algorithms) {
-  std::vector<float> input(static_cast<size_t>(count), 1.0f), output(input.size());
+  MUSTER_ASSIGN_OR_RETURN(float* const input, mesh.Allocate(communicator.rank(), count));
+  MUSTER_ASSIGN_OR_RETURN(float* const output, mesh.Allocate(communicator.rank(), count));
+  std::fill(input, input + count, 1.0f);
   std::vector<std::vector<double>> times(algorithms.size());
   std::vector<int64_t> repetitions(algorithms.size(), 2);
   CollectiveOptions waiting;
@@ -31,13 +33,13 @@ absl::StatusOr<std::vector<double>> TimeAlgorithms(Communicator& communicator,
       MUSTER_RETURN_IF_ERROR(communicator.Barrier(waiting).Wait());
       // How long waits spin is learnt from those before, which were another algorithm's.
       for (int64_t n = 0; n < repetitions[i] / 4; ++n) {
-        MUSTER_RETURN_IF_ERROR(RunCollective(communicator, request.collective, count, algorithms[i],
-                                             input.data(), output.data()));
+        MUSTER_RETURN_IF_ERROR(
+            RunCollective(communicator, request.collective, count, algorithms[i], input, output));
       }
       const absl::Time start = absl::Now();
       for (int64_t n = 0; n < repetitions[i]; ++n) {
-        MUSTER_RETURN_IF_ERROR(RunCollective(communicator, request.collective, count, algorithms[i],
-                                             input.data(), output.data()));
+        MUSTER_RETURN_IF_ERROR(
+            RunCollective(communicator, request.collective, count, algorithms[i], input, output));
       }
       const double seconds =
           absl::ToDoubleSeconds(absl::Now() - start) / static_cast<double>(repetitions[i]);
@@ -70,7 +72,7 @@ absl::Status Verify(LocalMesh& mesh, const TuneRequest& request, TuneRow* row) {
   MUSTER_RETURN_IF_ERROR(mesh.OnAllRanks([&](Communicator& communicator) -> absl::Status {
     MUSTER_ASSIGN_OR_RETURN(
         std::vector<double> own,
-        TimeAlgorithms(communicator, request, row->bytes / kElement, algorithms));
+        TimeAlgorithms(mesh, communicator, request, row->bytes / kElement, algorithms));
     if (communicator.rank() == 0) medians = std::move(own);
     return absl::OkStatus();
   }));
