@@ -104,8 +104,7 @@ void Digest::Add(const View& view) {
 }
 
 void Digest::Add(const Strategy& strategy) {
-  Add(static_cast<uint64_t>(strategy.path) | static_cast<uint64_t>(strategy.stage) << 8 |
-      static_cast<uint64_t>(strategy.replicas) << 16 |
+  Add(static_cast<uint64_t>(strategy.stage) << 8 | static_cast<uint64_t>(strategy.replicas) << 16 |
       static_cast<uint64_t>(strategy.algorithm) << 24 |
       static_cast<uint64_t>(strategy.transport) << 32);
 }

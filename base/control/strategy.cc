@@ -43,12 +43,10 @@ const char* Name(SyncTransport transport) {
 }
 
 std::string ToString(const Strategy& strategy) {
-  std::string text =
-      strategy.path == SyncPath::kParameterServer ? "parameter-server" : "all-reduce";
-  if (strategy.stage > 0) absl::StrAppend(&text, ", stage ", strategy.stage);
+  std::string text = "replicated";
   if (strategy.sharded()) {
-    absl::StrAppend(&text, ", ", strategy.replicas,
-                    strategy.replicas == 1 ? " replica" : " replicas");
+    text = absl::StrCat("stage ", strategy.stage, ", ", strategy.replicas,
+                        strategy.replicas == 1 ? " replica" : " replicas");
   }
   if (strategy.algorithm != SyncAlgorithm::kAutomatic) {
     absl::StrAppend(&text, ", ", Name(strategy.algorithm));

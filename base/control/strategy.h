@@ -1,5 +1,5 @@
-// How a job trains: where its state lives and by which path gradients meet. Part of the view, so
-// that ranks never choose apart (rule 16). A plain value.
+// How a job trains: where its state lives and how gradients meet. Part of the view, so that ranks
+// never choose apart (rule 16). A plain value.
 #ifndef MUSTER_BASE_CONTROL_STRATEGY_H_
 #define MUSTER_BASE_CONTROL_STRATEGY_H_
 
@@ -7,11 +7,6 @@
 #include <string>
 
 namespace muster {
-
-enum class SyncPath : uint8_t {
-  kAllReduce = 1,        // collectives among the workers
-  kParameterServer = 2,  // push and pull, over gRPC
-};
 
 // What collectives use; kAutomatic leaves it to the workers, who choose alike.
 enum class SyncAlgorithm : uint8_t {
@@ -28,7 +23,6 @@ enum class SyncAlgorithm : uint8_t {
 enum class SyncTransport : uint8_t { kAutomatic, kTcp, kSharedMemory, kLibfabric };
 
 struct Strategy {
-  SyncPath path = SyncPath::kAllReduce;
   // What is cut into shards (the ZeRO paper's stages): 0 nothing, every member holds everything; 1
   // optimizer state; 2 gradients as well; 3 parameters as well.
   int32_t stage = 0;
@@ -38,7 +32,7 @@ struct Strategy {
   SyncAlgorithm algorithm = SyncAlgorithm::kAutomatic;
   SyncTransport transport = SyncTransport::kAutomatic;
 
-  bool sharded() const { return stage > 0 || path == SyncPath::kParameterServer; }
+  bool sharded() const { return stage > 0; }
   bool operator==(const Strategy&) const = default;
 };
 
@@ -56,7 +50,7 @@ inline constexpr int32_t kMaxReplicas = 8;
 const char* Name(SyncAlgorithm algorithm);
 const char* Name(SyncTransport transport);
 
-// "all-reduce", "stage 2, 1 replica", "parameter-server": for people.
+// "replicated, ring", "stage 2, 1 replica, tcp": for people.
 std::string ToString(const Strategy& strategy);
 
 }  // namespace muster

@@ -10,6 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "google/protobuf/util/time_util.h"
+#include "proto/convert/job.h"
 
 namespace muster {
 namespace {
@@ -201,23 +202,9 @@ std::string FormatTable(const std::vector<std::vector<std::string>>& rows) {
 }
 
 std::string StrategyText(const v1::Strategy& strategy) {
-  std::string text = "all-reduce, every worker holds everything";
-  if (strategy.stage() > 0) {
-    constexpr const char* kSharded[] = {"", "optimizer state", "optimizer state and gradients",
-                                        "optimizer state, gradients and parameters"};
-    text = absl::StrFormat("stage %d (%s in shards), %d %s", strategy.stage(),
-                           kSharded[std::clamp(strategy.stage(), 1, 3)], strategy.replicas(),
-                           strategy.replicas() == 1 ? "replica" : "replicas");
-  }
-  if (strategy.algorithm() != v1::Communication::ALGORITHM_UNSPECIFIED) {
-    absl::StrAppend(&text, ", ",
-                    absl::AsciiStrToLower(v1::Communication::Algorithm_Name(strategy.algorithm())));
-  }
-  if (strategy.transport() != v1::Communication::TRANSPORT_UNSPECIFIED) {
-    absl::StrAppend(&text, ", ",
-                    absl::AsciiStrToLower(v1::Communication::Transport_Name(strategy.transport())));
-  }
-  return text;
+  const absl::StatusOr<Strategy> known = StrategyFromProto(strategy, {}, "strategy");
+  // Of a newer coordinator.
+  return known.ok() ? ToString(*known) : std::string(known.status().message());
 }
 
 std::string JobDetails(const v1::Job& job) {

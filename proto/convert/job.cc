@@ -318,14 +318,6 @@ absl::StatusOr<CommunicationSpec> ConvertCommunication(const v1::Communication& 
 absl::StatusOr<Strategy> StrategyFromProto(const v1::Strategy& strategy, const Strategy& defaults,
                                            absl::string_view path) {
   Strategy result = defaults;
-  switch (strategy.sync()) {
-    case v1::Strategy::SYNC_UNSPECIFIED:
-    case v1::Strategy::ALL_REDUCE:
-      break;
-    default:
-      return FieldError(Field(path, "sync"), "ALL_REDUCE or absent",
-                        absl::StrCat("number ", static_cast<int>(strategy.sync())));
-  }
   MUSTER_RETURN_IF_ERROR(CheckRange(Field(path, "stage"), strategy.stage(), 0, kMaxStage));
   result.stage = strategy.stage();
   if (strategy.has_replicas()) result.replicas = strategy.replicas();
@@ -347,7 +339,6 @@ absl::StatusOr<Strategy> StrategyFromProto(const v1::Strategy& strategy, const S
 
 v1::Strategy ToProto(const Strategy& strategy) {
   v1::Strategy proto;
-  proto.set_sync(v1::Strategy::ALL_REDUCE);
   proto.set_stage(strategy.stage);
   proto.set_replicas(strategy.replicas);
   switch (strategy.algorithm) {

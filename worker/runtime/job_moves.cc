@@ -171,13 +171,15 @@ absl::StatusOr<std::shared_ptr<const ReplicaSnapshot>> JobRunner::GatherWhole(
                           PlanReshard(counters.tag, HoldingsOf(from.map, givers, counters.tag), to,
                                       everybody, members));
   const bool writes = communicator.rank() == 0;
+  const bool has_all = replica_->whole();
   if (writes) replica_->BeginMove({{0, count}}, /*receives_all=*/false);
   MovableReplica movable(*replica_);
   const MoveOutcome moved =
       MoveState(communicator, plan, movable, {.timeout = options_.move_timeout});
   *culprit = moved.culprit;
   MUSTER_RETURN_IF_ERROR(moved.status);
-  return writes ? replica_->TakeComing() : nullptr;
+  if (!writes) return nullptr;
+  return has_all ? replica_->Snapshot() : replica_->TakeComing();
 }
 
 }  // namespace muster

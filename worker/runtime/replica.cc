@@ -209,6 +209,7 @@ void Replica::BeginMove(std::vector<Range> ranges, bool receives_all) {
   MutexLock lock(&mutex_);
   coming_.reset();
   if (receives_all) part_ = StatePart();
+  if (ranges == part_.ranges()) return;
   coming_.emplace(std::move(ranges), arrays());
   coming_->CopyFrom(part_);
 }

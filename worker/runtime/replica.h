@@ -141,7 +141,8 @@ class Replica {
 
   // ---- training thread: moving
   // Makes room for a part of `ranges`, with what is held of it already. Nothing that is held
-  // changes. With `receives_all` what is held is dropped first.
+  // changes. With `receives_all` what is held is dropped first. Where that part is the one held,
+  // there is nothing to come, and it stays.
   void BeginMove(std::vector<Range> ranges, bool receives_all) ABSL_LOCKS_EXCLUDED(mutex_);
   // All arrays, one after the other, of a range of the part that is held.
   void PackRange(Range range, absl::Span<float> values) const;

@@ -100,6 +100,38 @@ TEST(ViewChangeTest, SuspicionIsNotDeath) {
   EXPECT_THAT(fleet.Answer(2, 2), Contains("persist decision: activate view 2 [#1 #2] from 1.7@1"));
 }
 
+// What breaks every view of the same members before its first step is no link.
+TEST(ViewChangeTest, ViewsThatNeverTakeAStepEndTheJobWithTheReason) {
+  FleetScript fleet;
+  fleet.StartJob(2, 7);
+  // The first view took steps.
+  const Epoch last = 1 + static_cast<Epoch>(CoordinatorOptions().fruitless_views);
+  for (Epoch epoch = 1; epoch <= last; ++epoch) {
+    fleet.Suspect(1, 0, epoch);
+    fleet.Answer(1, epoch + 1);
+    const Lines lines = fleet.Answer(2, epoch + 1);
+    if (epoch < last) {
+      EXPECT_THAT(lines, Not(Contains("job j is failed"))) << epoch;
+      for (uint64_t i = 1; i <= 2; ++i) fleet.Run(i, epoch + 1, {1, 7, 1});
+    } else {
+      EXPECT_THAT(lines, Contains("job j is failed"));
+    }
+  }
+}
+
+TEST(ViewChangeTest, AStepBetweenFailuresKeepsTheJobAlive) {
+  FleetScript fleet;
+  fleet.StartJob(2, 7);
+  for (Epoch epoch = 1; epoch <= 40; ++epoch) {
+    for (uint64_t i = 1; i <= 2; ++i) {
+      fleet.Run(i, epoch, {1, 7 + static_cast<Step>(epoch), epoch});
+    }
+    fleet.Suspect(1, 0, epoch);
+    fleet.Answer(1, epoch + 1);
+    EXPECT_THAT(fleet.Answer(2, epoch + 1), Not(Contains("job j is failed"))) << epoch;
+  }
+}
+
 TEST(ViewChangeTest, ALinkThatBreaksAgainAndAgainEvictsTheHigherRank) {
   FleetScript fleet;
   fleet.StartJob(3, 7);

@@ -110,5 +110,41 @@ TEST_F(ReplicaTest, SnapshotAndLaterStepsMakeTheSameState) {
   }
 }
 
+// The state moves to parts and back as it would over a mesh, and steps go on as if it had not.
+TEST_F(ReplicaTest, PartsTakeTheSameStepsAsTheWhole) {
+  Replica whole(layout_, *rule_, rate_, 1.0);
+  whole.Initialize(5, StateTag{2, 0, 1});
+  const std::vector<Range> part = {{10, 50}, {100, 33}};
+  replica_.BeginMove(part, /*receives_all=*/false);
+  EXPECT_TRUE(replica_.whole()) << "until it is known to be held by all";
+  replica_.KeepOnly(/*newest=*/true);
+  EXPECT_EQ(replica_.part().element_count(), 83);
+  for (Step step = 1; step <= 3; ++step) {
+    whole.Apply(Record(step), Gradient(step));
+    replica_.Apply(Record(step), Gradient(step));
+  }
+  for (const Range& range : part) {
+    for (int array = 0; array < replica_.part().array_count(); ++array) {
+      EXPECT_EQ(replica_.part().Of(array, range), whole.part().Of(array, range));
+    }
+  }
+}
+
+TEST_F(ReplicaTest, AMoveThatFailsLeavesWhatIsHeld) {
+  replica_.Apply(Record(1), Gradient(1));
+  const auto before = replica_.Snapshot();
+  replica_.BeginMove({{0, 20}}, /*receives_all=*/false);
+  replica_.KeepOnly(/*newest=*/false);
+  EXPECT_EQ(replica_.Snapshot()->arrays, before->arrays);
+}
+
+TEST_F(ReplicaTest, APartThatStaysIsNotCopied) {
+  const float* const before = replica_.part().Array(0).data();
+  replica_.BeginMove({{0, layout_.padded_count()}}, /*receives_all=*/false);
+  replica_.KeepOnly(/*newest=*/true);
+  EXPECT_EQ(replica_.part().Array(0).data(), before);
+  EXPECT_TRUE(replica_.whole());
+}
+
 }  // namespace
 }  // namespace muster
