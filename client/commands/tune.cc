@@ -27,7 +27,7 @@ int TuneCommand(const TuneCommandOptions& options, FileSystem& files, Console* c
   if (!collective.has_value()) {
     return Complain(absl::InvalidArgumentError(absl::StrCat(
                         "--collective: expected all-reduce, reduce-scatter, all-gather, broadcast, "
-                        "reduce, gather, scatter, all-to-all or barrier, got \"",
+                        "reduce, gather, scatter, all-to-all, push, pull or barrier, got \"",
                         options.collective, "\"")),
                     2);
   }

@@ -45,8 +45,8 @@ ChoiceRequest AlgorithmChooser::RequestFor(Collective collective, int64_t count,
 
 const AlgorithmChooser::Chosen& AlgorithmChooser::Choose(const ChoiceRequest& request) {
   Key key = {request.collective, request.dtype, request.window.has_value(),
-             request.size,       request.root,  request.count,
-             request.hosts};
+             request.size,       request.root,  request.contributors,
+             request.count,      request.hosts};
   auto it = chosen_.find(key);
   if (it == chosen_.end()) {
     if (chosen_.size() >= kMaxChosen) chosen_.clear();

@@ -48,13 +48,14 @@ class AlgorithmChooser {
     bool in_window;
     int size;
     Rank root;
+    int contributors;
     int64_t count;
     std::vector<int32_t> hosts;
     bool operator==(const Key&) const = default;
     template <typename H>
     friend H AbslHashValue(H h, const Key& key) {
       return H::combine(std::move(h), key.collective, key.dtype, key.in_window, key.size, key.root,
-                        key.count, key.hosts);
+                        key.contributors, key.count, key.hosts);
     }
   };
 

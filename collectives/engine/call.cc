@@ -46,10 +46,12 @@ absl::Status CheckCall(Call& call) {
       break;
     case Collective::kReduceScatter:
     case Collective::kScatter:
+    case Collective::kPush:
       in_place = output == input + OwnOffset(request) * size;
       break;
     case Collective::kAllGather:
     case Collective::kGather:
+    case Collective::kPull:
       in_place = input == output + OwnOffset(request) * size;
       break;
     case Collective::kAllToAll:

@@ -195,6 +195,25 @@ Work Communicator::AllToAllV(const void* input, void* output, absl::Span<const i
   return Issue(std::move(call), options);
 }
 
+Work Communicator::Push(const void* input, void* output, absl::Span<const int64_t> counts,
+                        absl::Span<const int64_t> order_counts, DType dtype, ReduceOp op,
+                        const CollectiveOptions& options) {
+  Call call = MakeCall(Collective::kPush, input, output, dtype);
+  call.request.counts.assign(counts.begin(), counts.end());
+  call.request.order_counts.assign(order_counts.begin(), order_counts.end());
+  call.request.contributors = static_cast<int>(order_counts.size());
+  call.op = op;
+  return Issue(std::move(call), options);
+}
+
+Work Communicator::Pull(const void* input, void* output, absl::Span<const int64_t> counts,
+                        int contributors, DType dtype, const CollectiveOptions& options) {
+  Call call = MakeCall(Collective::kPull, input, output, dtype);
+  call.request.counts.assign(counts.begin(), counts.end());
+  call.request.contributors = contributors;
+  return Issue(std::move(call), options);
+}
+
 Work Communicator::Send(const void* data, int64_t count, DType dtype, Rank to,
                         const CollectiveOptions& options) {
   Call call = MakeCall(Collective::kSendReceive, data, nullptr, dtype);

@@ -20,6 +20,7 @@
 //   ReduceScatter: output == input + offset of this rank's part
 //   AllGather:     input == output + offset of this rank's part
 //   Scatter, Gather: the same, on the root
+//   Push, Pull:    the same, on workers
 // Any other overlap is INVALID_ARGUMENT. Counts are elements.
 //
 // Failure. The first failure is final for the communicator: all pending and later works fail with
@@ -194,6 +195,20 @@ class Communicator {
   // give the whole matrix.
   Work AllToAllV(const void* input, void* output, absl::Span<const int64_t> counts, DType dtype,
                  const CollectiveOptions& options = {});
+  // The data plane of parameter servers. Ranks 0 .. n - 1 are workers, the others servers that
+  // compute nothing; any rank may own a part, counts[rank] elements of it, or none.
+  // Push: a reduce-scatter to which the workers alone contribute. input: sum of counts elements on
+  // workers (ignored elsewhere, may be null); output: counts[rank], the reduction of that part. n
+  // is the number of order_counts, which cut the same vector: an element of the c-th of these is
+  // summed in the order c+1, c+2, ..., c of the workers, whoever owns it, so that results do not
+  // depend on who does: the bits are those of AllReduceV with these counts among the workers alone.
+  Work Push(const void* input, void* output, absl::Span<const int64_t> counts,
+            absl::Span<const int64_t> order_counts, DType dtype, ReduceOp op,
+            const CollectiveOptions& options = {});
+  // Pull: an all-gather of which the workers alone get the result. input: counts[rank] elements;
+  // output: sum of counts elements on workers (ignored elsewhere, may be null).
+  Work Pull(const void* input, void* output, absl::Span<const int64_t> counts, int contributors,
+            DType dtype, const CollectiveOptions& options = {});
   // Each meets the other on the other rank.
   Work Send(const void* data, int64_t count, DType dtype, Rank to,
             const CollectiveOptions& options = {});

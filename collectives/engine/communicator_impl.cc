@@ -54,6 +54,7 @@ absl::string_view BytesOf(const std::vector<Integer>& values) {
 
 uint64_t HashParts(const ScheduleRequest& request) {
   uint64_t hash = request.counts.empty() ? 0 : StableHash(BytesOf(request.counts));
+  if (!request.order_counts.empty()) hash = hash * 31 + StableHash(BytesOf(request.order_counts));
   if (!request.hosts.empty()) hash = hash * 31 + StableHash(BytesOf(request.hosts));
   return hash;
 }
@@ -126,6 +127,7 @@ absl::StatusOr<int64_t> CommunicatorImpl::ResolveAlgorithm(Call& call, int64_t t
   }
   ChoiceRequest question = chooser_.RequestFor(request.collective, total, call.dtype, request.size);
   question.root = request.root;
+  question.contributors = request.contributors;
   question.hosts = call.hosts;
   if (call.group != nullptr) question.window.reset();
   const AlgorithmChooser::Chosen& chosen = chooser_.Choose(question);
@@ -145,16 +147,12 @@ absl::Status CommunicatorImpl::Prepare(Call& call, Operation& operation) {
   MUSTER_ASSIGN_OR_RETURN(const int64_t segment_bytes, ResolveAlgorithm(call, total, &why));
   absl::Span<const Rank> members;
   if (call.group != nullptr) members = call.group->members;
-  PlanKey key = {request.collective,
-                 request.algorithm,
-                 call.dtype,
-                 request.in_place,
-                 request.root,
-                 request.destination,
-                 call.group == nullptr ? 0 : call.group->scope,
-                 segment_bytes,
-                 request.count,
-                 request.counts};
+  PlanKey key = {request.collective,   request.algorithm,
+                 call.dtype,           request.in_place,
+                 request.root,         request.destination,
+                 request.contributors, call.group == nullptr ? 0 : call.group->scope,
+                 segment_bytes,        request.count,
+                 request.counts,       request.order_counts};
   if (last_key_ != key) {
     auto it = plans_.find(key);
     if (it == plans_.end()) {
@@ -183,7 +181,8 @@ absl::Status CommunicatorImpl::Prepare(Call& call, Operation& operation) {
   fingerprint.algorithm = static_cast<uint8_t>(request.algorithm);
   fingerprint.dtype = static_cast<uint8_t>(call.dtype);
   fingerprint.op = call.op.has_value() ? static_cast<uint8_t>(*call.op) : 0;
-  fingerprint.root = request.root;
+  // Those that have contributors have no root.
+  fingerprint.root = request.contributors > 0 ? request.contributors : request.root;
   fingerprint.count = total;
   fingerprint.counts_hash = HashParts(request);
   fingerprint.segment_bytes = segment_bytes;

@@ -64,16 +64,18 @@ class CommunicatorImpl {
     bool in_place;
     Rank root;
     Rank destination;
+    int contributors;
     uint64_t group;
     int64_t segment_bytes;
     int64_t count;
     std::vector<int64_t> counts;
+    std::vector<int64_t> order_counts;
     bool operator==(const PlanKey&) const = default;
     template <typename H>
     friend H AbslHashValue(H h, const PlanKey& key) {
       return H::combine(std::move(h), key.collective, key.algorithm, key.dtype, key.in_place,
-                        key.root, key.destination, key.group, key.segment_bytes, key.count,
-                        key.counts);
+                        key.root, key.destination, key.contributors, key.group, key.segment_bytes,
+                        key.count, key.counts, key.order_counts);
     }
   };
 

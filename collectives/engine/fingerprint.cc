@@ -25,6 +25,11 @@ bool HasRoot(uint8_t value) {
   return false;
 }
 
+bool HasContributors(uint8_t value) {
+  return value == static_cast<uint8_t>(Collective::kPush) ||
+         value == static_cast<uint8_t>(Collective::kPull);
+}
+
 std::string AlgorithmName(uint8_t value) {
   // A number without a name has one that all such numbers share.
   const char* const name = Name(static_cast<Algorithm>(value));
@@ -94,6 +99,9 @@ std::string Describe(const Fingerprint& fingerprint) {
     }
     if (HasRoot(fingerprint.collective)) {
       absl::StrAppend(&text, "root ", fingerprint.root, ", ");
+    }
+    if (HasContributors(fingerprint.collective)) {
+      absl::StrAppend(&text, fingerprint.root, " contributors, ");
     }
   }
   absl::StrAppend(&text, AlgorithmName(fingerprint.algorithm), ", segments of ",

@@ -22,10 +22,10 @@ struct Fingerprint {
   uint8_t collective = 0;
   uint8_t algorithm = 0;
   uint8_t dtype = 0;
-  uint8_t op = 0;  // 0 where nothing is reduced
-  Rank root = 0;
+  uint8_t op = 0;            // 0 where nothing is reduced
+  Rank root = 0;             // of a push or pull the number of contributors
   int64_t count = 0;         // elements of the whole vector
-  uint64_t counts_hash = 0;  // of the parts, hosts and destination, where they are given
+  uint64_t counts_hash = 0;  // of the parts, their order and hosts, where they are given
   int64_t segment_bytes = 0;
   // Who counts the sequence: 0 all ranks, a pair (ScopeOfPair), or a subgroup's number.
   uint64_t scope = 0;

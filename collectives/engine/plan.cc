@@ -99,7 +99,7 @@ absl::StatusOr<std::shared_ptr<const Plan>> MakePlan(const ScheduleRequest& requ
   MUSTER_ASSIGN_OR_RETURN(Schedule schedule, MakeSchedule(request));
   auto plan = std::make_shared<Plan>();
   plan->dtype = dtype;
-  plan->size = request.size;
+  plan->size = ContributorCount(request);
   plan->scratch_count = schedule.scratch_count;
   int64_t longest = 0;
   for (const ScheduleStep& step : schedule.steps) longest = std::max(longest, CountOf(step));

@@ -23,11 +23,6 @@ constexpr int64_t kMostSegment = 4 << 20;
 // Of larger meshes the cost is evaluated for some ranks alone.
 constexpr int kMostEvaluated = 32;
 
-bool HasChunks(Collective collective) {
-  return collective == Collective::kReduceScatter || collective == Collective::kAllGather ||
-         collective == Collective::kGather || collective == Collective::kScatter;
-}
-
 bool IsInteger(DType dtype) {
   switch (dtype) {
     case DType::kF32:
@@ -85,6 +80,8 @@ double WindowPasses(Collective collective, int size) {
     case Collective::kScatter:
     case Collective::kAllToAll:
     case Collective::kSendReceive:
+    case Collective::kPush:
+    case Collective::kPull:
       break;
   }
   return 0;
@@ -138,7 +135,13 @@ ScheduleRequest ToScheduleRequest(const ChoiceRequest& request, Algorithm algori
   if (request.collective == Collective::kSendReceive) {
     schedule.destination = (request.root + 1) % request.size;
   }
-  if (HasChunks(request.collective)) {
+  if (request.collective == Collective::kPush || request.collective == Collective::kPull) {
+    schedule.contributors = request.contributors > 0 ? request.contributors : request.size;
+  }
+  if (request.collective == Collective::kPush) {
+    schedule.order_counts = EvenCounts(request.count, schedule.contributors);
+  }
+  if (InputIsChunk(request.collective) || OutputIsChunk(request.collective)) {
     schedule.counts = EvenCounts(request.count, request.size);
   } else if (request.collective == Collective::kAllToAll) {
     schedule.count = request.count / request.size;

@@ -24,6 +24,7 @@ struct ChoiceRequest {
   DType dtype = DType::kF32;
   int size = 1;  // ranks that take part
   Rank root = 0;
+  int contributors = 0;  // push, pull: how many are workers; 0: all
   // Sums may be added in any order. Otherwise only algorithms whose bits are those of the canonical
   // order are candidates: with two ranks all are, as a + b = b + a, and of integers all are.
   bool any_order = false;

@@ -48,27 +48,21 @@ Slice ScheduleBuilder::ChunksIn(const Slice& whole, const Run& run) const {
 }
 
 Slice ScheduleBuilder::WholeInput() const {
-  const bool scatters = request_.collective == Collective::kReduceScatter ||
-                        request_.collective == Collective::kScatter;
-  const bool named_output = SharesMemory(request_) && !scatters;
+  const bool named_output = SharesMemory(request_) && !OutputIsChunk(request_.collective);
   return {named_output ? BufferName::kOutput : BufferName::kInput, 0, Total()};
 }
 
 Slice ScheduleBuilder::WholeOutput() const { return {BufferName::kOutput, 0, Total()}; }
 
 Slice ScheduleBuilder::Input(Rank chunk) const {
-  const bool gathers =
-      request_.collective == Collective::kAllGather || request_.collective == Collective::kGather;
-  if (!gathers) return ChunksIn(WholeInput(), {chunk, chunk + 1});
+  if (!InputIsChunk(request_.collective)) return ChunksIn(WholeInput(), {chunk, chunk + 1});
   MUSTER_CHECK_EQ(chunk, rank()) << "a rank contributes its own chunk only";
   if (SharesMemory(request_)) return Output(chunk);
   return {BufferName::kInput, 0, ChunkCount(chunk)};
 }
 
 Slice ScheduleBuilder::Output(Rank chunk) const {
-  const bool scatters = request_.collective == Collective::kReduceScatter ||
-                        request_.collective == Collective::kScatter;
-  if (!scatters) return ChunksIn(WholeOutput(), {chunk, chunk + 1});
+  if (!OutputIsChunk(request_.collective)) return ChunksIn(WholeOutput(), {chunk, chunk + 1});
   MUSTER_CHECK_EQ(chunk, rank()) << "a rank keeps its own chunk only";
   if (SharesMemory(request_)) return Input(chunk);
   return {BufferName::kOutput, 0, ChunkCount(chunk)};

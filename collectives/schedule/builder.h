@@ -67,13 +67,13 @@ class ScheduleBuilder {
   Slice ChunksIn(const Slice& whole, const Run& run) const;
 
   // The memory that holds the whole vector: what this rank contributes to, or gets of it, all.
-  // All-reduce, reduce-scatter, broadcast, reduce; scatter on the root.
+  // All-reduce, reduce-scatter, broadcast, reduce; scatter on the root, push on workers.
   Slice WholeInput() const;
-  // All-reduce, all-gather, broadcast; reduce and gather on the root.
+  // All-reduce, all-gather, broadcast; reduce and gather on the root, pull on workers.
   Slice WholeOutput() const;
-  // Where this rank's contribution to a chunk lies. All-gather, gather: only its own chunk.
+  // Where this rank's contribution to a chunk lies. All-gather, gather, pull: only its own chunk.
   Slice Input(Rank chunk) const;
-  // Where the result of a chunk belongs. Reduce-scatter, scatter: only its own chunk.
+  // Where the result of a chunk belongs. Reduce-scatter, scatter, push: only its own chunk.
   Slice Output(Rank chunk) const;
 
   // Appends a step; one that moves nothing is left out (its peer leaves out the other half).

@@ -23,7 +23,8 @@ absl::Status CheckRequests(absl::Span<const ScheduleRequest> requests, size_t sc
     if (mine.rank != static_cast<Rank>(rank) || mine.size != first.size ||
         mine.collective != first.collective || mine.algorithm != first.algorithm ||
         mine.count != first.count || mine.counts != first.counts || mine.root != first.root ||
-        mine.destination != first.destination || mine.hosts != first.hosts ||
+        mine.destination != first.destination || mine.contributors != first.contributors ||
+        mine.order_counts != first.order_counts || mine.hosts != first.hosts ||
         mine.half_precision != first.half_precision) {
       return absl::InvalidArgumentError(absl::StrCat("request ", rank, " is for rank ", mine.rank,
                                                      " or differs from request 0 in more than ",

@@ -156,6 +156,23 @@ ScheduleCost AllToAllCost(const ScheduleRequest& request) {
   return cost;
 }
 
+// Of a chunk that is summed or kept, the part of one rank is here, unless this is a server.
+ScheduleCost PushCost(const ScheduleRequest& request) {
+  const Chunks c(request);
+  const int64_t sums = request.contributors - 1;
+  if (request.rank >= request.contributors) {
+    return {OneHop(c.size), 0, 0, sums * c.Own(), sums * c.Own()};
+  }
+  return {OneHop(c.size), c.filled - c.FilledAt(c.rank), c.total - c.Own(), sums * c.Own(),
+          sums * c.Own()};
+}
+
+ScheduleCost PullCost(const ScheduleRequest& request) {
+  const Chunks c(request);
+  const int64_t others = request.contributors - (request.rank < request.contributors ? 1 : 0);
+  return {OneHop(c.size), others * c.FilledAt(c.rank), others * c.Own(), 0, 0};
+}
+
 bool HasEmptyChunk(const ScheduleRequest& request) {
   if (request.collective == Collective::kBarrier) return false;
   if (request.counts.empty()) {
@@ -205,6 +222,10 @@ ScheduleCost CostOf(const ScheduleRequest& request) {
       return AllToAllCost(request);
     case Collective::kSendReceive:
       return WholeVectors(request, 1, request.rank == request.root ? 1 : 0);
+    case Collective::kPush:
+      return PushCost(request);
+    case Collective::kPull:
+      return PullCost(request);
   }
   return {};
 }

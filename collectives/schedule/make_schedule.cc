@@ -9,6 +9,7 @@
 #include "collectives/schedule/direct.h"
 #include "collectives/schedule/double_tree.h"
 #include "collectives/schedule/hierarchical.h"
+#include "collectives/schedule/push_pull.h"
 #include "collectives/schedule/recursive_doubling.h"
 #include "collectives/schedule/ring.h"
 #include "collectives/schedule/rooted.h"
@@ -62,6 +63,8 @@ constexpr Row kGenerators[] = {
     {Collective::kAllToAll, Algorithm::kDirect, schedule_internal::DirectAllToAll},
     {Collective::kAllToAll, Algorithm::kBruck, schedule_internal::BruckAllToAll},
     {Collective::kSendReceive, Algorithm::kDirect, schedule_internal::DirectSendReceive},
+    {Collective::kPush, Algorithm::kDirect, schedule_internal::DirectPush},
+    {Collective::kPull, Algorithm::kDirect, schedule_internal::DirectPull},
 };
 
 }  // namespace
@@ -88,6 +91,8 @@ Algorithm ChooseAlgorithm(Collective collective, bool half_precision, int64_t by
     case Collective::kScatter:
     case Collective::kAllToAll:
     case Collective::kSendReceive:
+    case Collective::kPush:
+    case Collective::kPull:
       return Algorithm::kDirect;
     case Collective::kBroadcast:
       return small ? Algorithm::kBinomialTree : Algorithm::kRing;

@@ -9,6 +9,7 @@ bool Reduces(Collective collective) {
     case Collective::kAllReduce:
     case Collective::kReduceScatter:
     case Collective::kReduce:
+    case Collective::kPush:
       return true;
     case Collective::kAllGather:
     case Collective::kBroadcast:
@@ -17,9 +18,20 @@ bool Reduces(Collective collective) {
     case Collective::kScatter:
     case Collective::kAllToAll:
     case Collective::kSendReceive:
+    case Collective::kPull:
       return false;
   }
   return false;
+}
+
+bool InputIsChunk(Collective collective) {
+  return collective == Collective::kAllGather || collective == Collective::kGather ||
+         collective == Collective::kPull;
+}
+
+bool OutputIsChunk(Collective collective) {
+  return collective == Collective::kReduceScatter || collective == Collective::kScatter ||
+         collective == Collective::kPush;
 }
 
 const char* Name(Collective collective) {
@@ -44,6 +56,10 @@ const char* Name(Collective collective) {
       return "all-to-all";
     case Collective::kSendReceive:
       return "send-receive";
+    case Collective::kPush:
+      return "push";
+    case Collective::kPull:
+      return "pull";
   }
   return "unknown collective";
 }

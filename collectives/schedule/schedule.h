@@ -81,13 +81,17 @@ enum class Collective : uint8_t {
   kAllToAll = 9,       // input one block for each rank, output one block of each rank
   kSendReceive = 10,   // input n on the sender (the root), output n on the destination; other ranks
                        // take no part
+  // The two halves of a step of parameter servers. Of the ranks the first are workers, which
+  // contribute; the others are servers. Any rank may own a chunk.
+  kPush = 11,  // input sum of counts on workers (none elsewhere), output counts[rank]
+  kPull = 12,  // input counts[rank], output sum of counts on workers (none elsewhere)
 };
 
-inline constexpr Collective kAllCollectives[] = {Collective::kAllReduce, Collective::kReduceScatter,
-                                                 Collective::kAllGather, Collective::kBroadcast,
-                                                 Collective::kBarrier,   Collective::kReduce,
-                                                 Collective::kGather,    Collective::kScatter,
-                                                 Collective::kAllToAll,  Collective::kSendReceive};
+inline constexpr Collective kAllCollectives[] = {
+    Collective::kAllReduce,   Collective::kReduceScatter, Collective::kAllGather,
+    Collective::kBroadcast,   Collective::kBarrier,       Collective::kReduce,
+    Collective::kGather,      Collective::kScatter,       Collective::kAllToAll,
+    Collective::kSendReceive, Collective::kPush,          Collective::kPull};
 
 // The numeric values are wire format (fingerprints): never renumber. docs/algorithms.md says what
 // each is and costs. The ring is a segmented one: executors cut every step into segments. The
@@ -107,8 +111,12 @@ enum class Algorithm : uint8_t {
   kWindow = 32,  // in memory that the ranks share (window_schedule.h); has no schedule of messages
 };
 
-// Combines contributions: all-reduce, reduce-scatter, reduce.
+// Combines contributions: all-reduce, reduce-scatter, reduce, push.
 bool Reduces(Collective collective);
+// A rank that gives has its own chunk of the vector alone: all-gather, gather, pull.
+bool InputIsChunk(Collective collective);
+// A rank that gets has its own chunk of the vector alone: reduce-scatter, scatter, push.
+bool OutputIsChunk(Collective collective);
 
 const char* Name(Collective collective);
 const char* Name(Algorithm algorithm);

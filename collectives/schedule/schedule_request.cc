@@ -29,6 +29,8 @@ bool HasOneCount(const ScheduleRequest& request) {
     case Collective::kBarrier:
     case Collective::kGather:
     case Collective::kScatter:
+    case Collective::kPush:
+    case Collective::kPull:
       return false;
   }
   return false;
@@ -40,6 +42,8 @@ bool HasChunkCounts(const ScheduleRequest& request) {
     case Collective::kAllGather:
     case Collective::kGather:
     case Collective::kScatter:
+    case Collective::kPush:
+    case Collective::kPull:
       return true;
     case Collective::kAllReduce:
       return !request.counts.empty();
@@ -67,9 +71,15 @@ bool HasRoot(const ScheduleRequest& request) {
     case Collective::kAllGather:
     case Collective::kBarrier:
     case Collective::kAllToAll:
+    case Collective::kPush:
+    case Collective::kPull:
       return false;
   }
   return false;
+}
+
+bool HasContributors(Collective collective) {
+  return collective == Collective::kPush || collective == Collective::kPull;
 }
 
 size_t ExpectedCounts(const ScheduleRequest& request) {
@@ -77,6 +87,24 @@ size_t ExpectedCounts(const ScheduleRequest& request) {
   if (HasChunkCounts(request)) return size;
   if (request.collective == Collective::kAllToAll && !request.counts.empty()) return size * size;
   return 0;
+}
+
+int64_t Sum(const std::vector<int64_t>& counts) {
+  return std::accumulate(counts.begin(), counts.end(), int64_t{0});
+}
+
+absl::Status ValidateParts(const ScheduleRequest& request, absl::string_view field,
+                           const std::vector<int64_t>& counts) {
+  int64_t total = 0;
+  for (size_t i = 0; i < counts.size(); ++i) {
+    if (counts[i] < 0 || counts[i] > kMaxScheduleElements - total) {
+      return Invalid(request, absl::StrCat(field, "[", i, "] is ", counts[i],
+                                           "; expected no negative one and a sum of at most ",
+                                           kMaxScheduleElements));
+    }
+    total += counts[i];
+  }
+  return absl::OkStatus();
 }
 
 absl::Status ValidateCounts(const ScheduleRequest& request) {
@@ -96,15 +124,28 @@ absl::Status ValidateCounts(const ScheduleRequest& request) {
     return Invalid(request, absl::StrCat("counts has ", request.counts.size(),
                                          " entries; expected ", expected));
   }
-  int64_t total = 0;
-  for (size_t i = 0; i < request.counts.size(); ++i) {
-    const int64_t count = request.counts[i];
-    if (count < 0 || count > kMaxScheduleElements - total) {
-      return Invalid(request, absl::StrCat("counts[", i, "] is ", count,
-                                           "; expected no negative one and a sum of at most ",
-                                           kMaxScheduleElements));
-    }
-    total += count;
+  return ValidateParts(request, "counts", request.counts);
+}
+
+absl::Status ValidateContributors(const ScheduleRequest& request) {
+  const int least = HasContributors(request.collective) ? 1 : 0;
+  const int most = HasContributors(request.collective) ? request.size : 0;
+  if (request.contributors < least || request.contributors > most) {
+    return Invalid(request, absl::StrCat("contributors is ", request.contributors, "; expected ",
+                                         least, " to ", most));
+  }
+  const bool sums = request.collective == Collective::kPush;
+  const size_t expected = sums ? static_cast<size_t>(request.contributors) : 0;
+  if (request.order_counts.size() != expected) {
+    return Invalid(request, absl::StrCat("order_counts has ", request.order_counts.size(),
+                                         " entries; expected ", expected,
+                                         sums ? ", one for each contributor" : ""));
+  }
+  MUSTER_RETURN_IF_ERROR(ValidateParts(request, "order_counts", request.order_counts));
+  if (sums && Sum(request.order_counts) != Sum(request.counts)) {
+    return Invalid(
+        request, absl::StrCat("order_counts has ", Sum(request.order_counts),
+                              " elements in all; expected those of counts, ", Sum(request.counts)));
   }
   return absl::OkStatus();
 }
@@ -159,10 +200,6 @@ absl::Status ValidateRanks(const ScheduleRequest& request) {
   return absl::OkStatus();
 }
 
-int64_t Sum(const std::vector<int64_t>& counts) {
-  return std::accumulate(counts.begin(), counts.end(), int64_t{0});
-}
-
 }  // namespace
 
 std::vector<int64_t> EvenCounts(int64_t total, int parts) {
@@ -182,7 +219,7 @@ absl::Span<const Algorithm> AlgorithmsOf(Collective collective) {
   static constexpr Algorithm kForReduce[] = {kRing, kDirect, kBinomialTree};
   static constexpr Algorithm kForGatherAndScatter[] = {kDirect, kBinomialTree};
   static constexpr Algorithm kForAllToAll[] = {kDirect, kBruck};
-  static constexpr Algorithm kForSendReceive[] = {kDirect};
+  static constexpr Algorithm kDirectAlone[] = {kDirect};
   switch (collective) {
     case Collective::kAllReduce:
       return kForAllReduce;
@@ -202,7 +239,9 @@ absl::Span<const Algorithm> AlgorithmsOf(Collective collective) {
     case Collective::kAllToAll:
       return kForAllToAll;
     case Collective::kSendReceive:
-      return kForSendReceive;
+    case Collective::kPush:
+    case Collective::kPull:
+      return kDirectAlone;
   }
   return {};
 }
@@ -229,6 +268,9 @@ bool SharesMemory(const ScheduleRequest& request) {
     case Collective::kGather:
     case Collective::kScatter:
       return request.in_place && request.rank == request.root;
+    case Collective::kPush:
+    case Collective::kPull:
+      return request.in_place && request.rank < request.contributors;
     case Collective::kAllReduce:
     case Collective::kReduceScatter:
     case Collective::kAllGather:
@@ -254,6 +296,8 @@ int64_t VectorCount(const ScheduleRequest& request) {
     case Collective::kGather:
     case Collective::kScatter:
     case Collective::kSendReceive:
+    case Collective::kPush:
+    case Collective::kPull:
       break;
   }
   return request.count + Sum(request.counts);  // One of the two is given.
@@ -264,6 +308,14 @@ std::vector<int64_t> ChunkCounts(const ScheduleRequest& request) {
   return EvenCounts(VectorCount(request), request.size);
 }
 
+int ContributorCount(const ScheduleRequest& request) {
+  return request.collective == Collective::kPush ? request.contributors : request.size;
+}
+
+std::vector<int64_t> OrderCounts(const ScheduleRequest& request) {
+  return request.collective == Collective::kPush ? request.order_counts : ChunkCounts(request);
+}
+
 int64_t InputCount(const ScheduleRequest& request) {
   const bool is_root = request.rank == request.root;
   switch (request.collective) {
@@ -271,8 +323,11 @@ int64_t InputCount(const ScheduleRequest& request) {
     case Collective::kReduce:
     case Collective::kReduceScatter:
       return VectorCount(request);
+    case Collective::kPush:
+      return request.rank < request.contributors ? VectorCount(request) : 0;
     case Collective::kAllGather:
     case Collective::kGather:
+    case Collective::kPull:
       return request.counts[request.rank];
     case Collective::kBroadcast:
     case Collective::kSendReceive:
@@ -297,8 +352,11 @@ int64_t OutputCount(const ScheduleRequest& request) {
     case Collective::kBroadcast:
     case Collective::kAllGather:
       return VectorCount(request);
+    case Collective::kPull:
+      return request.rank < request.contributors ? VectorCount(request) : 0;
     case Collective::kReduceScatter:
     case Collective::kScatter:
+    case Collective::kPush:
       return request.counts[request.rank];
     case Collective::kReduce:
       return is_root ? request.count : 0;
@@ -320,8 +378,7 @@ int64_t OutputCount(const ScheduleRequest& request) {
 }
 
 absl::Status ValidateRequest(const ScheduleRequest& request) {
-  if (request.collective < Collective::kAllReduce ||
-      request.collective > Collective::kSendReceive) {
+  if (request.collective < Collective::kAllReduce || request.collective > Collective::kPull) {
     return absl::InvalidArgumentError(
         absl::StrCat("collective number ", static_cast<int>(request.collective), " is unknown"));
   }
@@ -331,7 +388,8 @@ absl::Status ValidateRequest(const ScheduleRequest& request) {
                            request.collective == Collective::kSendReceive)) {
     return Invalid(request, "cannot work in place; expected separate input and output");
   }
-  return ValidateCounts(request);
+  MUSTER_RETURN_IF_ERROR(ValidateCounts(request));
+  return ValidateContributors(request);
 }
 
 }  // namespace muster

@@ -28,7 +28,8 @@ struct ScheduleRequest {
   // Broadcast, reduce, send-receive: number of elements; all-reduce as well, if `counts` is empty.
   // All-to-all: elements of every block, if `counts` is empty. Otherwise 0.
   int64_t count = 0;
-  // Reduce-scatter, all-gather, gather, scatter: elements of each rank's chunk, in rank order.
+  // Reduce-scatter, all-gather, gather, scatter, push, pull: elements of each rank's chunk, in rank
+  // order.
   // All-reduce: empty for chunks as ChunkOf cuts them, or the same; they say whose order each
   // element is summed in. All-to-all: empty, or size * size entries: counts[a * size + b] goes from
   // a to b. Chunks and blocks may be uneven and empty. Otherwise empty.
@@ -40,19 +41,26 @@ struct ScheduleRequest {
   // Send-receive: who gets the data; another than the root. Otherwise 0.
   Rank destination = 0;
 
+  // Push, pull: how many ranks are workers, ranks 0 .. contributors - 1; the others are servers.
+  // Otherwise 0.
+  int contributors = 0;
+  // Push: the same vector cut into a chunk for each worker, which says whose order an element is
+  // summed in, whoever owns it: in chunk c the workers c+1, c+2, ..., c. Otherwise empty.
+  std::vector<int64_t> order_counts;
+
   // Hierarchical: the host of each rank, any numbers; hosts may have different numbers of ranks.
   // Otherwise empty.
   std::vector<int32_t> hosts;
 
   // Input and output are one memory:
   //   all-reduce, broadcast, reduce   the same buffer;
-  //   reduce-scatter, scatter         the output is the rank's own chunk of the input (the other
+  //   reduce-scatter, scatter, push   the output is the rank's own chunk of the input (the other
   //                                   chunks of the input keep their values);
-  //   all-gather, gather              the input is the rank's own chunk of the output.
-  // Reduce, gather and scatter: of the root alone, ignored elsewhere. All-to-all and send-receive
-  // cannot. The schedule names only the larger of the two (kInput for reduce-scatter and scatter,
-  // otherwise kOutput), so that one memory has one name and hazards can be found by name. Ranks may
-  // differ in this.
+  //   all-gather, gather, pull        the input is the rank's own chunk of the output.
+  // Reduce, gather and scatter: of the root alone, ignored elsewhere; push and pull: of workers.
+  // All-to-all and send-receive cannot. The schedule names only the larger of the two (kInput where
+  // the output is a chunk, otherwise kOutput), so that one memory has one name and hazards can be
+  // found by name. Ranks may differ in this.
   bool in_place = false;
 
   // The elements are reduced and are f16 or bf16: sums must not be rounded at each hop. Algorithms
@@ -73,6 +81,10 @@ bool KeepsCanonicalOrder(Collective collective, Algorithm algorithm);
 int64_t VectorCount(const ScheduleRequest& request);
 // Elements of each rank's chunk of it.
 std::vector<int64_t> ChunkCounts(const ScheduleRequest& request);
+// Ranks whose contributions a sum has, from rank 0 on: the workers of a push, otherwise all.
+int ContributorCount(const ScheduleRequest& request);
+// Elements summed in the order of each of them: those that it owns, but in a push order_counts.
+std::vector<int64_t> OrderCounts(const ScheduleRequest& request);
 // Elements of the input, of the output, for request.rank. Requires: a valid request.
 int64_t InputCount(const ScheduleRequest& request);
 int64_t OutputCount(const ScheduleRequest& request);

@@ -95,8 +95,7 @@ absl::Status StepError(Rank rank, size_t index, const ScheduleStep& step,
 }
 
 int64_t BufferCount(const ScheduleRequest& request, const Schedule& schedule, BufferName buffer) {
-  const bool input_is_larger = request.collective == Collective::kReduceScatter ||
-                               request.collective == Collective::kScatter;
+  const bool input_is_larger = OutputIsChunk(request.collective);
   const bool one_memory = SharesMemory(request);
   switch (buffer) {
     case BufferName::kInput:

@@ -16,16 +16,13 @@ bool HasOwners(Collective collective) {
   return collective != Collective::kBroadcast && collective != Collective::kSendReceive;
 }
 
-bool InputIsLarger(Collective collective) {
-  return collective == Collective::kReduceScatter || collective == Collective::kScatter;
-}
-
 // The position of the first element that a rank has in its input. The blocks of an all-to-all count
 // from rank to rank.
 int64_t FirstInputPosition(const ScheduleRequest& request) {
   switch (request.collective) {
     case Collective::kAllGather:
     case Collective::kGather:
+    case Collective::kPull:
       return OwnOffset(request);
     case Collective::kAllToAll: {
       int64_t position = 0;
@@ -41,6 +38,7 @@ int64_t FirstInputPosition(const ScheduleRequest& request) {
     case Collective::kReduce:
     case Collective::kScatter:
     case Collective::kSendReceive:
+    case Collective::kPush:
       break;
   }
   return 0;
@@ -55,15 +53,17 @@ SymbolicRun::SymbolicRun(absl::Span<const ScheduleRequest> requests,
       size_(requests[0].size),
       collective_(requests[0].collective),
       canonical_order_(KeepsCanonicalOrder(collective_, requests[0].algorithm)),
-      pool_(size_, requests[0].half_precision, !canonical_order_),
+      pool_(ContributorCount(requests[0]), requests[0].half_precision, !canonical_order_),
       ranks_(size_) {
   std::vector<int64_t> counts;
-  if (HasOwners(collective_)) counts = ChunkCounts(requests[0]);
+  if (HasOwners(collective_)) counts = OrderCounts(requests[0]);
   for (size_t owner = 0; owner < counts.size(); ++owner) {
     owners_.insert(owners_.end(), counts[owner], static_cast<Rank>(owner));
   }
   if (Reduces(collective_) && canonical_order_) {
-    for (Rank owner = 0; owner < size_; ++owner) canonical_.push_back(pool_.Canonical(owner));
+    for (size_t owner = 0; owner < counts.size(); ++owner) {
+      canonical_.push_back(pool_.Canonical(static_cast<Rank>(owner)));
+    }
   }
   agreed_.assign(owners_.size(), kUndefined);
   for (Rank rank = 0; rank < size_; ++rank) {
@@ -83,10 +83,9 @@ void SymbolicRun::FillInputs(Rank rank) {
     if (!tokens.empty()) tokens[0] = {.expression = rank, .hops = 0, .position = 0};
     return;
   }
-  const bool in_output = SharesMemory(request) && !InputIsLarger(collective_);
-  const bool gathers = collective_ == Collective::kAllGather || collective_ == Collective::kGather;
+  const bool in_output = SharesMemory(request) && !OutputIsChunk(collective_);
   const int64_t position = FirstInputPosition(request);
-  const int64_t offset = in_output && gathers ? position : 0;
+  const int64_t offset = in_output && InputIsChunk(collective_) ? position : 0;
   auto& values =
       ranks_[rank].buffers[static_cast<int>(in_output ? BufferName::kOutput : BufferName::kInput)];
   for (int64_t i = 0; i < InputCount(request); ++i) {
@@ -277,12 +276,12 @@ std::vector<SymbolicValue> SymbolicRun::ExpectedOutput(Rank rank) const {
     }
     return output;
   }
-  const int64_t first = InputIsLarger(collective_) ? OwnOffset(request) : 0;
+  const int64_t first = OutputIsChunk(collective_) ? OwnOffset(request) : 0;
   for (int64_t i = 0; i < OutputCount(request); ++i) {
     SymbolicValue value = {.expression = request.root, .hops = 0, .position = first + i};
     if (Reduces(collective_)) {
       value.expression = canonical_order_ ? canonical_[owners_[value.position]] : kUndefined;
-    } else if (collective_ == Collective::kAllGather || collective_ == Collective::kGather) {
+    } else if (InputIsChunk(collective_)) {
       value.expression = owners_[value.position];
     }
     output.push_back(value);
@@ -292,7 +291,7 @@ std::vector<SymbolicValue> SymbolicRun::ExpectedOutput(Rank rank) const {
 
 absl::Status SymbolicRun::CheckOutput(Rank rank) {
   const ScheduleRequest& request = requests_[rank];
-  const bool in_input = SharesMemory(request) && InputIsLarger(collective_);
+  const bool in_input = SharesMemory(request) && OutputIsChunk(collective_);
   const int64_t first = in_input ? OwnOffset(request) : 0;
   const auto& values =
       ranks_[rank].buffers[static_cast<int>(in_input ? BufferName::kInput : BufferName::kOutput)];

@@ -69,7 +69,8 @@ class SymbolicRun {
   const int size_;
   const Collective collective_;
   const bool canonical_order_;  // the order of sums is prescribed
-  std::vector<Rank> owners_;    // of each position, where chunks have owners
+  // Of each position, where chunks have owners: whose it is, or in whose order it is summed.
+  std::vector<Rank> owners_;
   ExpressionPool pool_;
   std::vector<ExpressionId> canonical_;  // per owner, for reducing collectives
   std::vector<ExpressionId> agreed_;     // per position, where sums may have any order

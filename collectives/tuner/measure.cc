@@ -295,8 +295,7 @@ absl::Status RunCollective(Communicator& communicator, Collective collective, in
   constexpr DType kType = DType::kF32;
   constexpr ReduceOp kSum = ReduceOp::kSum;
   std::vector<int64_t> counts;
-  if (collective == Collective::kReduceScatter || collective == Collective::kAllGather ||
-      collective == Collective::kGather || collective == Collective::kScatter) {
+  if (InputIsChunk(collective) || OutputIsChunk(collective)) {
     counts = EvenCounts(count, size);
   }
   switch (collective) {
@@ -318,6 +317,11 @@ absl::Status RunCollective(Communicator& communicator, Collective collective, in
       return communicator.Scatter(input, output, counts, kType, 0, options).Wait();
     case Collective::kAllToAll:
       return communicator.AllToAll(input, output, count / size, kType, options).Wait();
+    // As with no servers: every rank is a worker.
+    case Collective::kPush:
+      return communicator.Push(input, output, counts, counts, kType, kSum, options).Wait();
+    case Collective::kPull:
+      return communicator.Pull(input, output, counts, size, kType, options).Wait();
     case Collective::kSendReceive:
       break;
   }

@@ -87,6 +87,10 @@ int Live(MeshKind kind, PeerLife life, int in, int out) {
   std::fill(data, data + kPeerCount, 1.0f);
   while (true) {
     Communicator& all = **communicator;
+    if (life == PeerLife::kServesForEver) {
+      if (!PushAndPull(all, data).ok()) return 0;
+      continue;
+    }
     Work work = life == PeerLife::kReducesForEver
                     ? all.AllReduce(data, data, kPeerCount, DType::kF32, ReduceOp::kMax)
                     : all.Send(data, kPeerCount, DType::kF32, /*to=*/0);
@@ -155,6 +159,15 @@ Work Rank0::Reduce(absl::Duration timeout) {
   options.timeout = timeout;
   options.label = "bucket-3";
   return communicator->AllReduce(data, data, kPeerCount, DType::kF32, ReduceOp::kMax, options);
+}
+
+absl::Status PushAndPull(Communicator& communicator, float* data) {
+  const std::vector<int64_t> counts = {0, kPeerCount};
+  const std::vector<int64_t> order_counts = {kPeerCount};
+  const absl::Status status =
+      communicator.Push(data, data, counts, order_counts, DType::kF32, ReduceOp::kMax).Wait();
+  if (!status.ok()) return status;
+  return communicator.Pull(data, data, counts, /*contributors=*/1, DType::kF32).Wait();
 }
 
 int RunTestsOrPeer(int argc, char** argv) {

@@ -16,7 +16,8 @@
 
 namespace muster {
 
-// Elements of the f32 vectors that a peer reduces (kMax): enough for a signal to come within.
+// Elements of the f32 vectors that a peer reduces or serves (kMax): enough for a signal to come
+// within.
 inline constexpr int64_t kPeerCount = 4 << 20;
 
 enum class PeerLife {
@@ -26,6 +27,7 @@ enum class PeerLife {
   // not.
   kSendsForEver,
   kSendsUnregisteredForEver,
+  kServesForEver,  // owns a vector that rank 0, the only worker, pushes and pulls
 };
 
 class PeerProcess {
@@ -66,6 +68,10 @@ struct Rank0 {
   float* data = nullptr;
   std::unique_ptr<Communicator> communicator;
 };
+
+// A push and a pull with rank 0 as the only worker and rank 1 as the server, of kPeerCount
+// elements.
+absl::Status PushAndPull(Communicator& communicator, float* data);
 
 // The main of a test program: the tests, or what PeerProcess asks of it.
 int RunTestsOrPeer(int argc, char** argv);

@@ -64,6 +64,27 @@ TEST_P(PeerProcessTest, KilledWithinACollectiveItIsNamed) {
   EXPECT_TRUE(absl::IsUnavailable(own.communicator->Barrier().Wait()));
 }
 
+TEST_P(PeerProcessTest, KilledWithinAPushOrAPullTheServerIsNamed) {
+  PeerProcess peer(GetParam(), PeerLife::kServesForEver);
+  Rank0 own(peer, GetParam());
+  std::thread killer;
+  absl::Status status;
+  for (int round = 0; status.ok(); ++round) {
+    ASSERT_LT(round, 10000);
+    if (round == 3) {
+      killer = std::thread([&peer] {
+        LetTimePass(absl::Milliseconds(2), "the signal comes within a push or a pull");
+        peer.Signal(SIGKILL);
+      });
+    }
+    status = PushAndPull(*own.communicator, own.data);
+  }
+  killer.join();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(Text(status), HasSubstr("rank 1"));
+  EXPECT_EQ(own.communicator->failure()->culprit, std::optional<Rank>(1));
+}
+
 TEST_P(PeerProcessTest, KilledWhileThisRankWaitsInAReceive) {
   PeerProcess peer(GetParam(), PeerLife::kIdle);
   Rank0 own(peer, GetParam());

@@ -161,6 +161,26 @@ TEST(CostTest, AllToAllAndSendReceive) {
   EXPECT_EQ(CostOf(request), (ScheduleCost{1, 1, 9, 0, 0}));
 }
 
+TEST(CostTest, PushAndPullLoadAServerLinkWithItsShareOfEachWorker) {
+  // Ranks 0 and 1 are workers, of which 0 owns 3 elements; 2 and 3 are servers.
+  ScheduleRequest request = {.collective = Collective::kPush,
+                             .algorithm = Algorithm::kDirect,
+                             .size = 4,
+                             .counts = {3, 0, 10, 7},
+                             .contributors = 2,
+                             .order_counts = {10, 10}};
+  EXPECT_EQ(CostOf(request), (ScheduleCost{1, 2, 17, 3, 3}));
+  request.rank = 1;
+  EXPECT_EQ(CostOf(request), (ScheduleCost{1, 3, 20, 0, 0}));
+  request.rank = 2;
+  EXPECT_EQ(CostOf(request), (ScheduleCost{1, 0, 0, 10, 10}));
+  request.collective = Collective::kPull;
+  request.order_counts.clear();
+  EXPECT_EQ(CostOf(request), (ScheduleCost{1, 2, 20, 0, 0}));
+  request.rank = 0;
+  EXPECT_EQ(CostOf(request), (ScheduleCost{1, 1, 3, 0, 0}));
+}
+
 TEST(CostTest, Barrier) {
   const ScheduleRequest request = {.collective = Collective::kBarrier, .size = 9};
   EXPECT_EQ(CostOf(request), (ScheduleCost{4, 4, 4, 5, 4}));

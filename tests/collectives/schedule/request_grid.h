@@ -27,7 +27,8 @@ inline World MakeWorld(ScheduleRequest request, InPlace in_place) {
   world.text = absl::StrCat(
       Name(request.collective), " ", Name(request.algorithm), " ranks ", request.size, " count ",
       request.count, " counts ", absl::StrJoin(request.counts, ","), " root ", request.root,
-      " destination ", request.destination, " hosts ", absl::StrJoin(request.hosts, ","),
+      " destination ", request.destination, " contributors ", request.contributors, " order ",
+      absl::StrJoin(request.order_counts, ","), " hosts ", absl::StrJoin(request.hosts, ","),
       " in place ", static_cast<int>(in_place), " half ", request.half_precision);
   for (request.rank = 0; request.rank < request.size; ++request.rank) {
     request.in_place =
@@ -75,6 +76,38 @@ inline std::vector<std::vector<int32_t>> HostsFor(int size) {
     growing[i] = host;
   }
   return {one, own, two, interleaved, growing};
+}
+
+// One worker, some, all but one, all.
+inline std::vector<int> ContributorsFor(int size) {
+  std::set<int> contributors = {1, (size + 1) / 2, std::max(1, size - 1), size};
+  return {contributors.begin(), contributors.end()};
+}
+
+// As ChunkCountsFor, and chunks of servers alone and of workers alone.
+inline std::vector<std::vector<int64_t>> OwnedCountsFor(int64_t total, int size, int contributors) {
+  std::vector<std::vector<int64_t>> all = ChunkCountsFor(total, size);
+  if (contributors == size) return all;
+  for (const bool servers : {false, true}) {
+    const std::vector<int64_t> part =
+        EvenCounts(total, servers ? size - contributors : contributors);
+    all.emplace_back(size);
+    std::copy(part.begin(), part.end(), all.back().begin() + (servers ? contributors : 0));
+  }
+  return all;
+}
+
+// Cuts of `total` elements: even, uneven with holes, and all on one of them.
+inline std::vector<std::vector<int64_t>> OrderCountsFor(int64_t total, int contributors) {
+  std::vector<int64_t> uneven(contributors), lopsided(contributors);
+  int64_t left = total;
+  for (int i = 0; i + 1 < contributors; ++i) {
+    uneven[i] = std::min(left, (2 * total * (i % 3)) / (3 * contributors));
+    left -= uneven[i];
+  }
+  uneven.back() = left;
+  lopsided[total % contributors] = total;
+  return {EvenCounts(total, contributors), uneven, lopsided};
 }
 
 // Calls visit(request) for every shape of one collective and algorithm, with rank 0.
@@ -165,6 +198,23 @@ void ForEachShape(Collective collective, Algorithm algorithm, int size, Visitor 
           }
         }
         break;
+      case Collective::kPush:
+      case Collective::kPull:
+        for (const int contributors : ContributorsFor(size)) {
+          request.contributors = contributors;
+          for (const auto& counts : OwnedCountsFor(total, size, contributors)) {
+            request.counts = counts;
+            std::vector<std::vector<int64_t>> orders = {{}};
+            if (collective == Collective::kPush) {
+              orders = OrderCountsFor(VectorCount(request), contributors);
+            }
+            for (const auto& order : orders) {
+              request.order_counts = order;
+              visit_precisions();
+            }
+          }
+        }
+        break;
       case Collective::kBarrier:
         break;
     }
@@ -215,6 +265,14 @@ inline World WorldOf(Collective collective, Algorithm algorithm, int size, int p
       request.count = total;
       request.root = size / 2;
       request.destination = size - 1 == size / 2 ? 0 : size - 1;
+      break;
+    case Collective::kPush:
+    case Collective::kPull:
+      request.counts = EvenCounts(total, size);
+      request.contributors = (size + 1) / 2;
+      if (collective == Collective::kPush) {
+        request.order_counts = EvenCounts(total, request.contributors);
+      }
       break;
     case Collective::kBarrier:
       break;

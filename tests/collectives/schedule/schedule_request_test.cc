@@ -57,6 +57,30 @@ TEST(ChunkCountsTest, AreEvenUnlessGiven) {
   EXPECT_EQ(VectorCount(request), 0);
 }
 
+TEST(ChunkCountsTest, PushAndPullTakeTheVectorFromAndToWorkersAlone) {
+  ScheduleRequest request = {.collective = Collective::kPush,
+                             .rank = 1,
+                             .size = 3,
+                             .counts = {1, 2, 4},
+                             .contributors = 2,
+                             .order_counts = {5, 2}};
+  EXPECT_THAT(ChunkCounts(request), ElementsAre(1, 2, 4));
+  EXPECT_THAT(OrderCounts(request), ElementsAre(5, 2));
+  EXPECT_EQ(ContributorCount(request), 2);
+  EXPECT_EQ(InputCount(request), 7);
+  EXPECT_EQ(OutputCount(request), 2);
+  request.rank = 2;
+  EXPECT_EQ(InputCount(request), 0);
+  EXPECT_EQ(OutputCount(request), 4);
+  request.collective = Collective::kPull;
+  EXPECT_EQ(ContributorCount(request), 3);
+  EXPECT_EQ(InputCount(request), 4);
+  EXPECT_EQ(OutputCount(request), 0);
+  request.rank = 0;
+  EXPECT_EQ(InputCount(request), 1);
+  EXPECT_EQ(OutputCount(request), 7);
+}
+
 TEST(ValidateRequestTest, NamesTheFieldThatIsWrong) {
   const ScheduleRequest good = {.size = 4, .count = 10};
   EXPECT_TRUE(MakeSchedule(good).ok());
@@ -108,6 +132,42 @@ TEST(ValidateRequestTest, NamesTheFieldThatIsWrong) {
   request.counts = {1, 2, 3, 4};
   request.count = 10;
   ExpectInvalid(request, "count is 10; expected 0");
+  request = good;
+  request.contributors = 2;
+  ExpectInvalid(request, "all-reduce: contributors is 2; expected 0 to 0");
+  request = good;
+  request.order_counts = {10};
+  ExpectInvalid(request, "order_counts has 1 entries; expected 0");
+  const ScheduleRequest push = {.collective = Collective::kPush,
+                                .algorithm = Algorithm::kDirect,
+                                .size = 4,
+                                .counts = {1, 2, 3, 4},
+                                .contributors = 2,
+                                .order_counts = {4, 6}};
+  EXPECT_TRUE(MakeSchedule(push).ok());
+  request = push;
+  request.contributors = 0;
+  ExpectInvalid(request, "push: contributors is 0; expected 1 to 4");
+  request.contributors = 5;
+  ExpectInvalid(request, "push: contributors is 5; expected 1 to 4");
+  request.contributors = 3;
+  ExpectInvalid(request, "order_counts has 2 entries; expected 3, one for each contributor");
+  request = push;
+  request.order_counts = {4, 5};
+  ExpectInvalid(request, "order_counts has 9 elements in all; expected those of counts, 10");
+  request.order_counts = {-4, 14};
+  ExpectInvalid(request, "order_counts[0] is -4");
+  request = push;
+  request.counts = {10};
+  ExpectInvalid(request, "counts has 1 entries; expected 4");
+  request = push;
+  request.algorithm = Algorithm::kRing;
+  ExpectInvalid(request, "algorithm is ring (1); expected direct");
+  request = push;
+  request.collective = Collective::kPull;
+  ExpectInvalid(request, "pull: order_counts has 2 entries; expected 0");
+  request.order_counts.clear();
+  EXPECT_TRUE(MakeSchedule(request).ok());
   request = {.collective = Collective::kBarrier, .size = 4, .count = 1};
   ExpectInvalid(request, "barrier: count is 1");
 }
