@@ -67,6 +67,10 @@ CLI::App* AddUp(CLI::App* app, UpOptions* options) {
   up->add_option("--workers", options->workers, "Number of worker processes")
       ->capture_default_str()
       ->check(CLI::Range(1, 1024));
+  up->add_option("--servers", options->servers,
+                 "Number of parameter server processes, for jobs whose strategy uses them")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 512));
   up->add_option("--threads", options->threads,
                  "Compute threads of each worker; by default the cores are shared out")
       ->check(CLI::Range(1, 1024));
@@ -199,6 +203,16 @@ int Main(int argc, char** argv) {
   CLI::App* switch_job = app.add_subcommand(
       "switch", "Let a running job go on by another strategy; what is not given stays");
   switch_job->add_option("job", job_id, "The job's id")->required()->check(NotEmpty);
+  switch_job
+      ->add_option("--sync", change.sync,
+                   "all-reduce, or parameter-server: owners of shards sum and update")
+      ->check(CLI::IsMember({"all-reduce", "parameter-server"}));
+  switch_job
+      ->add_option("--servers", change.servers,
+                   "With parameter-server: the most dedicated servers; 0: shards on the workers")
+      ->check(CLI::Range(0, 512));
+  switch_job->add_option("--mixed", change.mixed,
+                         "With servers: true, if workers are to own a part as well");
   switch_job
       ->add_option("--stage", change.stage,
                    "What is in shards: 0 nothing, 1 optimizer state, 2 gradients, 3 parameters too")

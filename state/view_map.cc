@@ -12,24 +12,26 @@
 namespace muster {
 
 absl::StatusOr<ViewMap> MapOf(const View& view, const Layout& layout) {
-  const int owners = static_cast<int>(ShardOwners(view).size());
-  MUSTER_ASSIGN_OR_RETURN(BucketSlices slices, BucketSlices::Even(layout, owners));
+  MUSTER_ASSIGN_OR_RETURN(BucketSlices slices, BucketSlices::Weighted(layout, ShardWeights(view)));
+  MUSTER_ASSIGN_OR_RETURN(BucketSlices order,
+                          BucketSlices::Even(layout, std::max(1, view.workers())));
+  const std::vector<Rank> owners = ShardOwners(view);
   const std::vector<std::vector<Rank>> holders = ShardHolders(view);
   std::vector<Shard> shards;
   if (!view.strategy.sharded()) {
     shards.push_back({{0, layout.padded_count()}, {holders[0].begin(), holders[0].end()}});
   } else {
     for (int bucket = 0; bucket < slices.bucket_count(); ++bucket) {
-      for (int shard = 0; shard < owners; ++shard) {
-        const std::vector<Rank>& ranks = holders[static_cast<size_t>(shard)];
-        shards.push_back({slices.SliceOf(bucket, shard), {ranks.begin(), ranks.end()}});
+      for (size_t shard = 0; shard < owners.size(); ++shard) {
+        const std::vector<Rank>& ranks = holders[shard];
+        shards.push_back({slices.SliceOf(bucket, owners[shard]), {ranks.begin(), ranks.end()}});
       }
     }
   }
   MUSTER_ASSIGN_OR_RETURN(
       ShardMap map, ShardMap::Create(layout.padded_count(), static_cast<int>(view.members.size()),
                                      std::move(shards)));
-  return ViewMap{std::move(slices), std::move(map)};
+  return ViewMap{std::move(slices), std::move(order), std::move(map)};
 }
 
 absl::StatusOr<ReshardPlan> PlanMove(const Activate& activate, const Layout& layout) {

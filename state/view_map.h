@@ -1,6 +1,6 @@
 // What each member of a view holds of the flat space: a pure function of view and layout, so that
-// all members know it alike. Who holds which shard is base/control/placement.h's; shard s is slice
-// s of every bucket.
+// all members know it alike. Who holds which shard is base/control/placement.h's; a shard is its
+// owner's slice of every bucket.
 #ifndef MUSTER_STATE_VIEW_MAP_H_
 #define MUSTER_STATE_VIEW_MAP_H_
 
@@ -14,8 +14,12 @@
 namespace muster {
 
 struct ViewMap {
-  BucketSlices slices;  // one for each of placement.h's ShardOwners
-  ShardMap map;         // by rank of the view
+  // By rank: what a rank owns of each bucket, nothing for those that are no owners.
+  BucketSlices slices;
+  // By worker: whose order each element of a gradient is summed in. Equal to `slices` where all
+  // members are workers and all own equal shares.
+  BucketSlices order;
+  ShardMap map;  // by rank
 };
 
 // INVALID_ARGUMENT if the view has more members than slices can be cut for.

@@ -75,7 +75,7 @@ int Main(int argc, char** argv) {
   options.host = HostName();
   options.software_version = kSoftwareVersion;
   std::string listen_data = "127.0.0.1:0";
-  std::string log_format = "auto", log_level = "info", ready_file;
+  std::string log_format = "auto", log_level = "info", ready_file, role = "worker";
   int64_t connect_timeout_ms = absl::ToInt64Milliseconds(options.connect_timeout);
   int64_t mesh_timeout_ms = absl::ToInt64Milliseconds(options.mesh_timeout);
   int64_t final_checkpoint_timeout_ms = absl::ToInt64Milliseconds(options.final_checkpoint_timeout);
@@ -97,6 +97,11 @@ int Main(int argc, char** argv) {
   app.add_option("--device", options.device, "Compute device")
       ->default_val(options.device)
       ->check(NotEmpty);
+  app.add_option("--role", role,
+                 "worker, or parameter-server: owns shards of jobs that ask for servers, and "
+                 "computes no gradients")
+      ->default_val(role)
+      ->check(CLI::IsMember({"worker", "parameter-server"}));
   app.add_option("--threads", options.threads, "Compute threads")
       ->default_val(options.threads)
       ->check(CLI::Range(1, 1024));
@@ -136,6 +141,7 @@ int Main(int argc, char** argv) {
     return 2;
   }
   if (options.threads > 1) LetComputeThreadsSleep(argv);
+  if (role == "parameter-server") options.role = MemberRole::kParameterServer;
   if (options.name.empty()) options.name = DefaultName(options.host);
   options.connect_timeout = absl::Milliseconds(connect_timeout_ms);
   options.mesh_timeout = absl::Milliseconds(mesh_timeout_ms);
@@ -179,6 +185,7 @@ int Main(int argc, char** argv) {
               {{"data", (*daemon)->data_address()},
                {"rpc", (*daemon)->rpc_address()},
                {"device", options.device},
+               {"role", role},
                {"threads", options.threads},
                {"metrics_port", (*daemon)->metrics_port()}});
   if (!ready_file.empty()) {

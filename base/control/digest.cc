@@ -47,6 +47,10 @@ void AddFields(const EndJob& m, Digest& d) {
   d.Add(m.job);
   d.Add(static_cast<uint64_t>(m.outcome) | static_cast<uint64_t>(m.unknown) << 8);
 }
+void AddFields(const Dismiss& m, Digest& d) {
+  d.Add(m.job);
+  d.Add(m.epoch);
+}
 void AddFields(const Release&, Digest&) {}
 
 }  // namespace
@@ -95,7 +99,10 @@ void Digest::Add(const View& view) {
   Add(view.epoch);
   Add(view.job);
   Add(view.members.size());
-  for (const Member& member : view.members) Add(member.incarnation);
+  for (const Member& member : view.members) {
+    Add(member.incarnation);
+    Add(static_cast<uint64_t>(member.role));
+  }
   Add(view.resume);
   Add(static_cast<uint64_t>(view.hold));
   Add(view.strategy);
@@ -106,7 +113,8 @@ void Digest::Add(const View& view) {
 void Digest::Add(const Strategy& strategy) {
   Add(static_cast<uint64_t>(strategy.stage) << 8 | static_cast<uint64_t>(strategy.replicas) << 16 |
       static_cast<uint64_t>(strategy.algorithm) << 24 |
-      static_cast<uint64_t>(strategy.transport) << 32);
+      static_cast<uint64_t>(strategy.transport) << 32 | static_cast<uint64_t>(strategy.sync) << 40 |
+      static_cast<uint64_t>(strategy.mixed) << 47 | static_cast<uint64_t>(strategy.servers) << 48);
 }
 
 void Digest::Add(const Directive& directive) {

@@ -2,6 +2,16 @@
 
 namespace muster {
 
+const char* Name(MemberRole role) {
+  switch (role) {
+    case MemberRole::kWorker:
+      return "worker";
+    case MemberRole::kParameterServer:
+      return "parameter server";
+  }
+  return "unknown";
+}
+
 const char* Name(WorkerPhase phase) {
   switch (phase) {
     case WorkerPhase::kIdle:

@@ -45,6 +45,11 @@ struct CommitRecord {
   bool operator==(const CommitRecord&) const = default;
 };
 
+enum class MemberRole : uint8_t {
+  kWorker = 1,           // computes gradients
+  kParameterServer = 2,  // owns shards, applies updates, computes nothing
+};
+
 // A member of a view.
 struct Member {
   WorkerName name;
@@ -53,10 +58,12 @@ struct Member {
   std::string data_address;  // host:port of the data plane
   std::string rpc_address;   // host:port of the worker's gRPC server (state transfer, health)
   std::string device;        // for example "cpu"
+  MemberRole role = MemberRole::kWorker;
   bool operator==(const Member&) const = default;
 };
 
-// An agreed membership. Members stand in rank order; who holds what is placement.h's.
+// An agreed membership. Members stand in rank order, the workers before the parameter servers; who
+// holds what is placement.h's.
 struct View {
   Epoch epoch = 0;
   JobId job;
@@ -65,8 +72,8 @@ struct View {
   bool hold =
       false;  // keep the state, connect, but run no step (fewer workers than the job's least)
   Strategy strategy;
-  // Members of a sharded view that own nothing in it: they hand on what they hold, and are left out
-  // of the next one. Such a view is on hold.
+  // Members that own nothing: they hand on what they hold, and are left out of the next view. This
+  // one is on hold.
   std::vector<Incarnation> leaving;
   bool operator==(const View&) const = default;
   // -1 if the incarnation is no member.
@@ -76,6 +83,13 @@ struct View {
     }
     return -1;
   }
+  // The first so many ranks are workers: the contributors of a step (rule 11).
+  int workers() const {
+    int count = 0;
+    for (const Member& member : members) count += member.role == MemberRole::kWorker;
+    return count;
+  }
+  int servers() const { return static_cast<int>(members.size()) - workers(); }
 };
 
 // ---- worker to coordinator -------------------------------------------------------------------
@@ -297,6 +311,13 @@ struct EndJob {
   bool operator==(const EndJob&) const = default;
 };
 
+// The job goes on without this member, in the view of `epoch` or later: drop its state and be idle.
+struct Dismiss {
+  JobId job;
+  Epoch epoch = 0;
+  bool operator==(const Dismiss&) const = default;
+};
+
 // A drained worker is no longer needed: exit 0.
 struct Release {
   std::string reason;
@@ -304,7 +325,7 @@ struct Release {
 };
 
 using Directive = std::variant<Welcome, Evicted, Propose, Activate, Pause, Learn, Seal,
-                               CommitCheckpoint, EndJob, Release>;
+                               CommitCheckpoint, EndJob, Dismiss, Release>;
 
 // Why a view changed.
 enum class ViewChangeCause : uint8_t {
@@ -317,6 +338,7 @@ enum class ViewChangeCause : uint8_t {
   kRestart = 7,  // everybody was lost; from a checkpoint or from the start
 };
 
+const char* Name(MemberRole role);
 const char* Name(WorkerPhase phase);
 const char* Name(JobState state);
 const char* Name(ViewChangeCause cause);

@@ -31,11 +31,34 @@ std::vector<size_t> Strides(const View& view, const std::vector<Rank>& owners) {
 
 }  // namespace
 
+std::vector<int64_t> ShardWeights(const View& view) {
+  std::vector<int64_t> weights(view.members.size(), 0);
+  int64_t workers = 0;
+  int64_t servers = 0;
+  for (const Member& member : view.members) {
+    if (IsLeaving(view, member.incarnation)) continue;
+    ++(member.role == MemberRole::kParameterServer ? servers : workers);
+  }
+  int64_t of_worker = 1;
+  int64_t of_server = 1;
+  if (view.strategy.serves() && servers > 0) {
+    const bool shared = view.strategy.mixed && workers > servers;
+    of_worker = shared ? workers - servers : 0;
+    of_server = shared ? 2 * (workers - 1) : 1;
+  }
+  for (size_t i = 0; i < weights.size(); ++i) {
+    const Member& member = view.members[i];
+    if (IsLeaving(view, member.incarnation)) continue;
+    weights[i] = member.role == MemberRole::kParameterServer ? of_server : of_worker;
+  }
+  return weights;
+}
+
 std::vector<Rank> ShardOwners(const View& view) {
+  const std::vector<int64_t> weights = ShardWeights(view);
   std::vector<Rank> owners;
-  for (size_t i = 0; i < view.members.size(); ++i) {
-    if (IsLeaving(view, view.members[i].incarnation)) continue;
-    owners.push_back(static_cast<Rank>(i));
+  for (size_t i = 0; i < weights.size(); ++i) {
+    if (weights[i] > 0) owners.push_back(static_cast<Rank>(i));
   }
   return owners;
 }

@@ -1,10 +1,12 @@
 // Who holds which part of the state in a view: a pure function of the view, so that the coordinator
 // and every member know it alike.
 //
-// The state is cut into shards, one for each member that is not leaving, in rank order; a state
-// that is not sharded is one shard, which every member holds. What elements a shard has is
-// state/shard_map.h's. Replicas lie a fixed stride of owners away, so that each member holds
-// equally many, and the strides are those that put the fewest of them on their owner's host.
+// The state is cut into shards, one for each owner, in rank order. Owners are all members that are
+// not leaving, except on the path of parameter servers: there dedicated servers own everything,
+// where there are any, or with a mixed strategy most of it. A state that is not sharded is one
+// shard, which every member holds. What elements a shard has is state/view_map.h's. Replicas lie a
+// fixed stride of owners away, so that each owner holds equally many, and the strides are those
+// that put the fewest of them on their owner's host.
 #ifndef MUSTER_BASE_CONTROL_PLACEMENT_H_
 #define MUSTER_BASE_CONTROL_PLACEMENT_H_
 
@@ -14,6 +16,15 @@
 #include "base/ids.h"
 
 namespace muster {
+
+// How much of the state each rank owns, relative to others; 0: nothing. Of a state that is not
+// sharded: 1 for all that hold it.
+//
+// With n workers and k dedicated servers a mixed strategy gives a server 2(n - 1) and a worker
+// n - k parts, at least 0: then every link carries as much (Jiang et al., "A Unified Architecture
+// for Accelerating Distributed DNN Training in Heterogeneous GPU/CPU Clusters", OSDI 2020, section
+// 3.3).
+std::vector<int64_t> ShardWeights(const View& view);
 
 // Ranks that own a shard, in order: shard s belongs to ShardOwners(view)[s]. Of a state that is not
 // sharded: all that hold it.

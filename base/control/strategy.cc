@@ -3,6 +3,13 @@
 #include "absl/strings/str_cat.h"
 
 namespace muster {
+namespace {
+
+std::string Count(int32_t number, const char* what) {
+  return absl::StrCat(number, " ", what, number == 1 ? "" : "s");
+}
+
+}  // namespace
 
 const char* Name(SyncAlgorithm algorithm) {
   switch (algorithm) {
@@ -44,10 +51,15 @@ const char* Name(SyncTransport transport) {
 
 std::string ToString(const Strategy& strategy) {
   std::string text = "replicated";
-  if (strategy.sharded()) {
-    text = absl::StrCat("stage ", strategy.stage, ", ", strategy.replicas,
-                        strategy.replicas == 1 ? " replica" : " replicas");
+  if (strategy.serves()) {
+    text = strategy.servers == 0
+               ? "parameter servers on the workers"
+               : absl::StrCat("up to ", Count(strategy.servers, "parameter server"));
+    if (strategy.mixed) text += " and the workers";
+  } else if (strategy.sharded()) {
+    text = absl::StrCat("stage ", strategy.stage);
   }
+  if (strategy.sharded()) absl::StrAppend(&text, ", ", Count(strategy.replicas, "replica"));
   if (strategy.algorithm != SyncAlgorithm::kAutomatic) {
     absl::StrAppend(&text, ", ", Name(strategy.algorithm));
   }

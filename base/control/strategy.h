@@ -8,6 +8,12 @@
 
 namespace muster {
 
+enum class SyncPath : uint8_t {
+  kAllReduce = 1,  // collectives among the workers
+  kParameterServer =
+      2,  // gradients are pushed to the owners of shards, parameters pulled from them
+};
+
 // What collectives use; kAutomatic leaves it to the workers, who choose alike.
 enum class SyncAlgorithm : uint8_t {
   kAutomatic,
@@ -23,16 +29,25 @@ enum class SyncAlgorithm : uint8_t {
 enum class SyncTransport : uint8_t { kAutomatic, kTcp, kSharedMemory, kLibfabric };
 
 struct Strategy {
+  SyncPath sync = SyncPath::kAllReduce;
   // What is cut into shards (the ZeRO paper's stages): 0 nothing, every member holds everything; 1
   // optimizer state; 2 gradients as well; 3 parameters as well.
   int32_t stage = 0;
   // Of sharded state: how many members besides the owner hold each shard, where there are so many.
   // As many deaths at a time lose no step.
   int32_t replicas = 1;
+  // kParameterServer: the most members that serve only, the owners of the shards. While there is
+  // none, workers own them.
+  int32_t servers = 0;
+  // Workers own a part beside dedicated servers, so large that every member's link is equally busy.
+  bool mixed = false;
   SyncAlgorithm algorithm = SyncAlgorithm::kAutomatic;
   SyncTransport transport = SyncTransport::kAutomatic;
 
-  bool sharded() const { return stage > 0; }
+  bool serves() const { return sync == SyncPath::kParameterServer; }
+  bool sharded() const { return stage > 0 || serves(); }
+  // What of the state is in shards: workers that push and pull keep as much as in stage 2.
+  int32_t sharded_stage() const { return serves() ? 2 : stage; }
   bool operator==(const Strategy&) const = default;
 };
 
@@ -46,11 +61,13 @@ struct StrategySwitch {
 
 inline constexpr int32_t kMaxStage = 3;
 inline constexpr int32_t kMaxReplicas = 8;
+inline constexpr int32_t kMaxServers = 512;
 
 const char* Name(SyncAlgorithm algorithm);
 const char* Name(SyncTransport transport);
 
-// "replicated, ring", "stage 2, 1 replica, tcp": for people.
+// "replicated, ring", "stage 2, 1 replica, tcp", "up to 2 parameter servers, 1 replica":
+// for people.
 std::string ToString(const Strategy& strategy);
 
 }  // namespace muster

@@ -163,6 +163,16 @@ std::string EnumName(absl::string_view text) {
 }
 
 absl::Status Change(const StrategyChange& change, v1::Strategy* strategy) {
+  if (change.sync == "parameter-server") {
+    strategy->set_sync(v1::Strategy::PARAMETER_SERVER);
+    strategy->clear_stage();
+  } else if (!change.sync.empty()) {
+    strategy->set_sync(v1::Strategy::ALL_REDUCE);
+    strategy->clear_servers();
+    strategy->clear_mixed();
+  }
+  if (change.servers.has_value()) strategy->set_servers(*change.servers);
+  if (change.mixed.has_value()) strategy->set_mixed(*change.mixed);
   if (change.stage.has_value()) strategy->set_stage(*change.stage);
   if (change.replicas.has_value()) strategy->set_replicas(*change.replicas);
   const std::string algorithm = EnumName(change.algorithm);

@@ -33,6 +33,9 @@ int OperationsCommand(const ClientCommandOptions& options, const std::string& jo
                       std::optional<int> rank, size_t last, Console* console);
 // What of the job's strategy to change.
 struct StrategyChange {
+  std::string sync;  // as in a job file; empty: as it is. Another one drops what goes with the old.
+  std::optional<int> servers;
+  std::optional<bool> mixed;
   std::optional<int> stage;
   std::optional<int> replicas;
   std::string algorithm;  // as in a job file; "auto": as the job has it; empty: as it is

@@ -15,6 +15,7 @@ struct UpOptions {
   std::string binary_directory;  // of the daemons
   std::string job_file;          // empty: start the fleet and wait for Ctrl-C
   int workers = 4;
+  int servers = 0;            // parameter servers
   int threads = 1;            // per worker
   int64_t steps = 0;          // instead of the job's own number; 0: as the job says
   std::string run_directory;  // logs, metrics, checkpoints; created

@@ -44,6 +44,7 @@ FleetOptions ToFleetOptions(const UpOptions& options) {
   fleet.run_directory = options.run_directory;
   fleet.listen = options.listen;
   fleet.workers = options.workers;
+  fleet.servers = options.servers;
   fleet.threads = options.threads;
   fleet.heartbeat_ms = options.heartbeat_ms;
   fleet.lease_ms = options.lease_ms;
@@ -235,7 +236,9 @@ void UpRun::Stop() {
     const absl::Time deadline = absl::Now() + patience;
     while (running() && absl::Now() < deadline) Pump(kStartTick);
   };
-  const auto workers_run = [this] { return fleet_.running_workers() > 0; };
+  const auto workers_run = [this] {
+    return fleet_.running_workers() + fleet_.running_servers() > 0;
+  };
   fleet_.SignalWorkers(SIGTERM);
   wait(kWorkerGrace, workers_run);
   // The second signal ends a worker without waiting for the others.

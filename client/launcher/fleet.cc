@@ -82,19 +82,22 @@ absl::StatusOr<std::optional<std::string>> Fleet::CoordinatorAddress() {
 
 absl::Status Fleet::StartWorker(Process* process) {
   MUSTER_CHECK(!coordinator_address_.empty());
-  return Start(process,
-               {JoinPath(options_.binary_directory, "muster-worker"), "--coordinator",
-                coordinator_address_, "--name", process->name, "--listen-data", "127.0.0.1:0",
-                "--listen-rpc", "127.0.0.1:0", "--device", "cpu", "--threads",
-                absl::StrCat(options_.threads), "--run-directory", options_.run_directory});
+  return Start(
+      process,
+      {JoinPath(options_.binary_directory, "muster-worker"), "--coordinator", coordinator_address_,
+       "--name", process->name, "--listen-data", "127.0.0.1:0", "--listen-rpc", "127.0.0.1:0",
+       "--device", "cpu", "--role", process->is_server ? "parameter-server" : "worker", "--threads",
+       absl::StrCat(options_.threads), "--run-directory", options_.run_directory});
 }
 
 absl::Status Fleet::StartWorkers() {
-  for (int i = 0; i < options_.workers; ++i) {
+  for (int i = 0; i < options_.workers + options_.servers; ++i) {
     processes_.push_back(std::make_unique<Process>());
     Process* process = processes_.back().get();
-    process->name = absl::StrCat("worker-", i);
     process->is_worker = true;
+    process->is_server = i >= options_.workers;
+    process->name = process->is_server ? absl::StrCat("server-", i - options_.workers)
+                                       : absl::StrCat("worker-", i);
     MUSTER_RETURN_IF_ERROR(StartWorker(process));
   }
   return absl::OkStatus();
@@ -153,13 +156,18 @@ std::vector<Fleet::Exit> Fleet::Reap() {
   return exits;
 }
 
-int Fleet::running_workers() const {
+int Fleet::Running(bool servers) const {
   int count = 0;
   for (const auto& process : processes_) {
-    count += process->is_worker && process->child != nullptr && process->child->running();
+    count += process->is_worker && process->is_server == servers && process->child != nullptr &&
+             process->child->running();
   }
   return count;
 }
+
+int Fleet::running_workers() const { return Running(/*servers=*/false); }
+
+int Fleet::running_servers() const { return Running(/*servers=*/true); }
 
 bool Fleet::coordinator_running() const {
   return !processes_.empty() && processes_.front()->child != nullptr &&

@@ -28,6 +28,7 @@ struct FleetOptions {
   std::string run_directory;           // receives logs/<process>.log and metrics; exists
   std::string listen = "127.0.0.1:0";  // of the coordinator
   int workers = 4;
+  int servers = 0;  // parameter servers
   int threads = 1;  // per worker
   int64_t heartbeat_ms = 250;
   int64_t lease_ms = 2000;
@@ -44,7 +45,7 @@ class Fleet {
     std::string process;
     int wait_status = 0;
     std::string last_error;  // its last line of level error, for people; may be empty
-    bool is_worker = false;
+    bool is_worker = false;  // or a parameter server
   };
 
   // `files` must outlive the fleet.
@@ -56,7 +57,7 @@ class Fleet {
   // Its address once it listens, else nothing.
   absl::StatusOr<std::optional<std::string>> CoordinatorAddress();
 
-  // Requires: CoordinatorAddress() has given the address.
+  // Parameter servers as well. Requires: CoordinatorAddress() has given the address.
   absl::Status StartWorkers();
   // A new process in place of one that has ended.
   absl::Status RestartWorker(const std::string& name);
@@ -69,6 +70,7 @@ class Fleet {
   std::vector<Exit> Reap();
 
   int running_workers() const;
+  int running_servers() const;
   bool coordinator_running() const;
   void SignalWorkers(int signal);
   void SignalCoordinator(int signal);
@@ -78,7 +80,8 @@ class Fleet {
  private:
   struct Process {
     std::string name;
-    bool is_worker = false;
+    bool is_worker = false;  // a muster-worker, in whatever role
+    bool is_server = false;
     std::unique_ptr<ChildProcess> child;
     std::unique_ptr<WritableFile> log;
     LineSplitter splitter;
@@ -93,6 +96,7 @@ class Fleet {
   void Read(Process* process);
   absl::Status WritePidFile();
   std::string ReadyFile(const std::string& name) const;
+  int Running(bool servers) const;
 
   const FleetOptions options_;
   FileSystem* const files_;

@@ -45,6 +45,19 @@ double SecondsLeft(const v1::Job& job) {
   return std::max(0.0, samples / pace);
 }
 
+int ServersIn(const v1::View& view) {
+  return static_cast<int>(std::count_if(
+      view.members().begin(), view.members().end(),
+      [](const v1::Member& member) { return member.role() == v1::Member::PARAMETER_SERVER; }));
+}
+
+// "4 workers, 1 server".
+std::string MembersText(int members, int servers) {
+  std::string text = Count(members - servers, "worker");
+  if (servers > 0) absl::StrAppend(&text, ", ", Count(servers, "server"));
+  return text;
+}
+
 // What there is to say of the training, most important first.
 std::vector<std::string> Facts(const v1::Job& job) {
   const v1::Progress& progress = job.progress();
@@ -60,7 +73,7 @@ std::vector<std::string> Facts(const v1::Job& job) {
         absl::StrFormat("held up %.1f s by %s", straggler.held_up_seconds(), straggler.worker()));
   }
   if (running || job.view().members_size() > 0) {
-    facts.push_back(Count(job.view().members_size(), "worker"));
+    facts.push_back(MembersText(job.view().members_size(), ServersIn(job.view())));
   }
   if (progress.has_test_accuracy()) {
     facts.push_back(absl::StrFormat("accuracy %.4f", progress.test_accuracy()));
@@ -176,7 +189,7 @@ std::string ViewChangeText(const v1::ViewChange& change) {
   std::string who;
   if (change.workers_size() > 0) who = absl::StrCat(" of ", absl::StrJoin(change.workers(), ", "));
   std::string text = absl::StrCat("epoch ", change.epoch(), ": ", Name(change.cause()), who, "; ",
-                                  Count(change.world_size(), "worker"));
+                                  MembersText(change.world_size(), change.servers()));
   if (change.has_duration_ms()) {
     absl::StrAppendFormat(&text, ", first step after %.0f ms", change.duration_ms());
   }
@@ -262,7 +275,7 @@ std::string JobTable(const std::vector<v1::Job>& jobs) {
     rows.push_back({job.id(), job.description().name(), Name(job.state()),
                     absl::StrCat(job.progress().step(), "/", job.total_steps()),
                     HasProgress(job) ? absl::StrFormat("%.4f", job.progress().loss()) : "-",
-                    absl::StrCat(job.view().members_size()),
+                    absl::StrCat(job.view().members_size() - ServersIn(job.view())),
                     TimeText(job.has_submitted_at(), job.submitted_at())});
   }
   return FormatTable(rows);
@@ -270,16 +283,17 @@ std::string JobTable(const std::vector<v1::Job>& jobs) {
 
 std::string MemberTable(const v1::ListMembersResponse& members) {
   if (members.members().empty()) return "no members\n";
-  std::vector<std::vector<std::string>> rows = {{"NAME", "PHASE", "RANK", "JOB", "EPOCH", "STEP",
-                                                 "HOST", "DEVICE", "DATA", "INCARNATION",
+  std::vector<std::vector<std::string>> rows = {{"NAME", "ROLE", "PHASE", "RANK", "JOB", "EPOCH",
+                                                 "STEP", "HOST", "DEVICE", "DATA", "INCARNATION",
                                                  "ATTACHED"}};
   for (const v1::FleetMember& member : members.members()) {
     const v1::Member& self = member.member();
-    rows.push_back(
-        {self.name(), Name(member.phase()), member.rank() < 0 ? "-" : absl::StrCat(member.rank()),
-         member.job_id().empty() ? "-" : member.job_id(), absl::StrCat(member.epoch()),
-         absl::StrCat(member.step()), self.host(), self.device(), self.data_address(),
-         absl::StrFormat("%016x", self.incarnation()), member.attached() ? "yes" : "no"});
+    rows.push_back({self.name(), self.role() == v1::Member::PARAMETER_SERVER ? "server" : "worker",
+                    Name(member.phase()), member.rank() < 0 ? "-" : absl::StrCat(member.rank()),
+                    member.job_id().empty() ? "-" : member.job_id(), absl::StrCat(member.epoch()),
+                    absl::StrCat(member.step()), self.host(), self.device(), self.data_address(),
+                    absl::StrFormat("%016x", self.incarnation()),
+                    member.attached() ? "yes" : "no"});
   }
   return FormatTable(rows);
 }

@@ -70,6 +70,10 @@ struct DirectiveWriter {
     proto.set_reason(TextForPeople(from.reason, kMaxTextBytes));
     proto.set_unknown(from.unknown);
   }
+  void operator()(const Dismiss& from) {
+    to.mutable_dismiss()->set_job_id(from.job);
+    to.mutable_dismiss()->set_epoch(from.epoch);
+  }
   void operator()(const Release& from) {
     to.mutable_release()->set_reason(TextForPeople(from.reason, kMaxTextBytes));
   }
@@ -201,6 +205,13 @@ absl::StatusOr<Directive> Convert(const v1::EndJob& end) {
   return result;
 }
 
+absl::StatusOr<Directive> Convert(const v1::Dismiss& dismiss) {
+  MUSTER_RETURN_IF_ERROR(CheckJobId("dismiss.job_id", dismiss.job_id()));
+  if (dismiss.epoch() == 0) return MissingField("dismiss.epoch");
+  MUSTER_RETURN_IF_ERROR(CheckEpoch("dismiss.epoch", dismiss.epoch()));
+  return Dismiss{.job = dismiss.job_id(), .epoch = dismiss.epoch()};
+}
+
 absl::StatusOr<Directive> Convert(const v1::Release& release) {
   MUSTER_RETURN_IF_ERROR(CheckText("release.reason", release.reason(), kMaxTextBytes));
   return Release{.reason = release.reason()};
@@ -226,6 +237,8 @@ absl::StatusOr<Directive> ConvertDirective(const v1::SessionResponse& response) 
       return Convert(response.commit_checkpoint());
     case v1::SessionResponse::kEndJob:
       return Convert(response.end_job());
+    case v1::SessionResponse::kDismiss:
+      return Convert(response.dismiss());
     case v1::SessionResponse::kRelease:
       return Convert(response.release());
     case v1::SessionResponse::DIRECTIVE_NOT_SET:

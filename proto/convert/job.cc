@@ -318,8 +318,34 @@ absl::StatusOr<CommunicationSpec> ConvertCommunication(const v1::Communication& 
 absl::StatusOr<Strategy> StrategyFromProto(const v1::Strategy& strategy, const Strategy& defaults,
                                            absl::string_view path) {
   Strategy result = defaults;
+  switch (strategy.sync()) {
+    case v1::Strategy::SYNC_UNSPECIFIED:
+    case v1::Strategy::ALL_REDUCE:
+      result.sync = SyncPath::kAllReduce;
+      break;
+    case v1::Strategy::PARAMETER_SERVER:
+      result.sync = SyncPath::kParameterServer;
+      break;
+    default:
+      return FieldError(Field(path, "sync"), "ALL_REDUCE, PARAMETER_SERVER or absent",
+                        absl::StrCat("number ", static_cast<int>(strategy.sync())));
+  }
+  result.servers = strategy.servers();
+  result.mixed = strategy.mixed();
+  MUSTER_RETURN_IF_ERROR(CheckRange(Field(path, "servers"), result.servers, 0, kMaxServers));
+  if (result.servers > 0 && !result.serves()) {
+    return FieldError(Field(path, "servers"), "0 or absent unless sync is PARAMETER_SERVER",
+                      absl::StrCat(result.servers));
+  }
+  if (result.mixed && result.servers == 0) {
+    return FieldError(Field(path, "mixed"), "false unless there are servers to share with", "true");
+  }
   MUSTER_RETURN_IF_ERROR(CheckRange(Field(path, "stage"), strategy.stage(), 0, kMaxStage));
   result.stage = strategy.stage();
+  if (result.stage > 0 && result.serves()) {
+    return FieldError(Field(path, "stage"), "0 or absent where sync is PARAMETER_SERVER",
+                      absl::StrCat(result.stage));
+  }
   if (strategy.has_replicas()) result.replicas = strategy.replicas();
   MUSTER_RETURN_IF_ERROR(CheckRange(Field(path, "replicas"), result.replicas, 0, kMaxReplicas));
   MUSTER_ASSIGN_OR_RETURN(
@@ -328,7 +354,12 @@ absl::StatusOr<Strategy> StrategyFromProto(const v1::Strategy& strategy, const S
   MUSTER_ASSIGN_OR_RETURN(
       result.transport,
       ConvertTransport(strategy.transport(), defaults.transport, Field(path, "transport")));
-  if (result.stage > 0 && result.algorithm != SyncAlgorithm::kAutomatic &&
+  if (result.serves() && result.algorithm != SyncAlgorithm::kAutomatic &&
+      result.algorithm != SyncAlgorithm::kDirect) {
+    return FieldError(Field(path, "algorithm"), "DIRECT or absent where sync is PARAMETER_SERVER",
+                      Name(result.algorithm));
+  }
+  if (result.sharded() && result.algorithm != SyncAlgorithm::kAutomatic &&
       result.algorithm != SyncAlgorithm::kRing && result.algorithm != SyncAlgorithm::kDirect) {
     return FieldError(Field(path, "algorithm"),
                       "RING, DIRECT or absent where the state is in shards (stage above 0)",
@@ -339,6 +370,9 @@ absl::StatusOr<Strategy> StrategyFromProto(const v1::Strategy& strategy, const S
 
 v1::Strategy ToProto(const Strategy& strategy) {
   v1::Strategy proto;
+  proto.set_sync(strategy.serves() ? v1::Strategy::PARAMETER_SERVER : v1::Strategy::ALL_REDUCE);
+  proto.set_servers(strategy.servers);
+  proto.set_mixed(strategy.mixed);
   proto.set_stage(strategy.stage);
   proto.set_replicas(strategy.replicas);
   switch (strategy.algorithm) {
@@ -387,9 +421,10 @@ v1::Strategy ToProto(const Strategy& strategy) {
 
 absl::Status CheckStrategy(const JobSpec& spec, const Strategy& strategy, absl::string_view path) {
   if (strategy.sharded() && std::holds_alternative<LambSpec>(spec.training.optimizer.rule)) {
-    return FieldError(Field(path, "stage"),
-                      "0 with training.optimizer.lamb, which needs whole tensors",
-                      absl::StrCat(strategy.stage));
+    return FieldError(path,
+                      "a state that is not in shards with training.optimizer.lamb, which needs "
+                      "whole tensors",
+                      ToString(strategy));
   }
   return absl::OkStatus();
 }

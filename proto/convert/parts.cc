@@ -165,6 +165,8 @@ v1::Member ToProto(const Member& member) {
   proto.set_data_address(member.data_address);
   proto.set_rpc_address(member.rpc_address);
   proto.set_device(member.device);
+  proto.set_role(member.role == MemberRole::kParameterServer ? v1::Member::PARAMETER_SERVER
+                                                             : v1::Member::WORKER);
   return proto;
 }
 
@@ -177,12 +179,25 @@ absl::StatusOr<Member> FromProto(const v1::Member& member, absl::string_view pat
   MUSTER_RETURN_IF_ERROR(CheckText(Field(path, "rpc_address"), member.rpc_address(),
                                    kMaxAddressBytes, /*required=*/true));
   MUSTER_RETURN_IF_ERROR(CheckText(Field(path, "device"), member.device(), kMaxNameBytes));
+  MemberRole role = MemberRole::kWorker;
+  switch (member.role()) {
+    case v1::Member::ROLE_UNSPECIFIED:
+    case v1::Member::WORKER:
+      break;
+    case v1::Member::PARAMETER_SERVER:
+      role = MemberRole::kParameterServer;
+      break;
+    default:
+      return FieldError(Field(path, "role"), "WORKER or PARAMETER_SERVER",
+                        absl::StrCat("number ", static_cast<int>(member.role())));
+  }
   return Member{.name = member.name(),
                 .incarnation = Incarnation{member.incarnation()},
                 .host = member.host(),
                 .data_address = member.data_address(),
                 .rpc_address = member.rpc_address(),
-                .device = member.device()};
+                .device = member.device(),
+                .role = role};
 }
 
 v1::View ToProto(const View& view) {
@@ -212,6 +227,11 @@ absl::StatusOr<View> FromProto(const v1::View& view, absl::string_view path) {
   for (int i = 0; i < view.members_size(); ++i) {
     const std::string at = absl::StrFormat("%s[%d]", Field(path, "members"), i);
     MUSTER_ASSIGN_OR_RETURN(Member member, FromProto(view.members(i), at));
+    if (member.role == MemberRole::kWorker && !result.members.empty() &&
+        result.members.back().role != MemberRole::kWorker) {
+      return FieldError(Field(at, "role"), "workers before parameter servers",
+                        "a worker after one");
+    }
     if (!names.insert(member.name).second || !incarnations.insert(member.incarnation).second) {
       return absl::InvalidArgumentError(absl::StrFormat(
           "%s: %s (%s) is in the view twice", at, member.name, member.incarnation.ToString()));

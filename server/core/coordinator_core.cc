@@ -113,7 +113,7 @@ void CoordinatorCore::On(const coordinator::TimerFired& event) {
       return;
     case TimerKind::kPauseBatch:
       run_.pause_batch_armed = false;
-      run_.pause_wanted = CurrentView() != nullptr && !ReadyLearners().empty();
+      run_.pause_wanted = CurrentView() != nullptr && ChangeIsDue();
       return;
     case TimerKind::kStart:
       run_.start_over = true;

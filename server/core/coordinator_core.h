@@ -172,11 +172,13 @@ class CoordinatorCore {
   std::string NameOf(Incarnation incarnation) const;
   bool IsGone(Incarnation incarnation) const;
   bool IsDraining(Incarnation incarnation) const;
+  bool IsServer(Incarnation incarnation) const;
 
   // ---- view.cc: when to change the view in force
   void KeepView();
   std::optional<std::string> ReasonToPropose() const;
   std::optional<StateTag> PausedTag() const;
+  bool ChangeIsDue() const;
   void PlanChange();
   void WatchDrainOfLast();
   bool AllSilent() const;
@@ -185,13 +187,22 @@ class CoordinatorCore {
   void GiveEverybodyAnotherChance(Incarnation returned);
   // `left`: the members that hold too little of the state, if that is why.
   void Dissolve(const std::string& reason, std::vector<Incarnation> left = {});
-  void ReportActivation();
 
   // ---- learners.cc
   void ManageLearners();
   void ChooseSource(Worker& learner);
   bool IsRecruitable(Incarnation incarnation, const Worker& worker) const;
-  std::vector<Incarnation> ReadyLearners() const;
+  // Who may join a view of `strategy` now, and who could as soon as it has learned.
+  struct Joiners {
+    std::vector<Incarnation> ready;
+    int learning = 0;
+    int learning_servers = 0;
+  };
+  Joiners FindJoiners(const Strategy& strategy) const;
+  // Parameter servers that a view of `strategy` can take beside those of the view in force.
+  int ServerPlaces(const Strategy& strategy) const;
+  // The most that a view of the job, now or after a switch, takes.
+  int MostServers() const;
 
   // ---- proposal.cc: asking, deciding
   void StartView();
@@ -202,14 +213,20 @@ class CoordinatorCore {
   bool IsAsked(Incarnation incarnation) const;
   bool HasAnswered(Incarnation incarnation) const;
   void DecideNow();
+  int CountServing(const std::vector<Incarnation>& members) const;
+  std::vector<Incarnation> SurplusServers(const std::vector<Incarnation>& members,
+                                          const Strategy& strategy) const;
   void DecideFirst();
   void CountLinkFaults(std::vector<Incarnation>* members);
   bool FindParts(const std::vector<Answer>& answers, const Decision& decision,
                  const std::vector<Incarnation>& staying, const std::vector<Incarnation>& leaving,
                  Activate* activate);
-  void PutInForce(Activate decision, const std::string& reason);
   void CloseProposal();
+
+  // ---- activation.cc
   void NoteChange(const WorkerName& name, ViewChangeCause cause, absl::Time since);
+  void PutInForce(Activate decision, const std::string& reason);
+  void ReportActivation();
 
   // ---- jobs.cc: queue, checkpoints, end
   void On(const coordinator::JobSubmitted& event);
@@ -221,7 +238,7 @@ class CoordinatorCore {
   void StartNextJob();
   void SetJobState(JobState state, const std::string& reason);
   void EndJobNow(const JobId& job, JobState outcome, const std::string& reason);
-  void ShowProgress(const WorkerStatus& status);
+  void ShowProgress(const WorkerStatus& status, MemberRole role);
   void WatchFailures();
   void WatchCheckpoints();
   void WatchEnd();

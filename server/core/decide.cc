@@ -144,15 +144,17 @@ std::optional<MoveSource> FindSource(const std::vector<Answer>& holding, const A
   if (!whole.givers.empty()) candidates.push_back(std::move(whole));
   add_map_of(last.view);
 
-  // What is not chosen is dropped, so the one with the most copies of each shard: there is always
-  // one that every survivor holds its part of. Of equal ones the older, which was certainly
-  // complete once: the death of one who only holds the newer then costs nothing.
+  // What is not chosen is dropped, so first one that every survivor holds its part of: once
+  // somebody has adopted the newer, which all hold then, he has nothing of the older. Then the one
+  // with the most copies of each shard. Of equal ones the older, which was certainly complete once:
+  // the death of one who only holds the newer then costs nothing.
   std::optional<MoveSource> best;
-  int best_copies = 0;
+  std::pair<bool, int> best_rank = {false, 0};
   for (MoveSource& candidate : candidates) {
     const int copies = LeastHolders(candidate.view, candidate.givers);
-    if (copies <= best_copies) continue;
-    best_copies = copies;
+    const std::pair<bool, int> rank = {candidate.givers.size() == holding.size(), copies};
+    if (copies == 0 || rank <= best_rank) continue;
+    best_rank = rank;
     best = std::move(candidate);
   }
   return best;

@@ -60,25 +60,33 @@ std::vector<Directive> CoordinatorCore::Desired(Incarnation incarnation,
     return desired;
   }
 
-  if (status.drain_requested) {
+  const bool was_member = status.phase == WorkerPhase::kQuiesced && status.has_state;
+  if (status.drain_requested || (was_member && worker.self.role == MemberRole::kParameterServer)) {
     // Whoever was in the last view serves its state until the next one is in force (rule 9).
     bool needed = false;
-    if (view != nullptr && status.phase == WorkerPhase::kQuiesced && status.has_state) {
+    if (view != nullptr && was_member) {
       for (const Member& member : view->members) {
         const Worker* other = Find(member.incarnation);
         needed = needed || (other != nullptr && other->status.active_epoch < view->epoch);
       }
     }
-    if (!needed) desired.push_back(Release{"drained"});
+    if (needed) return desired;
+    if (status.drain_requested) {
+      desired.push_back(Release{"drained"});
+    } else {
+      desired.push_back(Dismiss{status.job, status.seen_epoch});
+    }
     return desired;
   }
 
   if (view != nullptr && worker.learn_source.has_value()) {
     const Rank source = view->RankOf(*worker.learn_source);
     if (source >= 0) {
+      // Parameter servers are in views whose state is in shards alone.
+      const bool sharded =
+          view->strategy.sharded() || worker.self.role == MemberRole::kParameterServer;
       desired.push_back(Learn{run_.job, std::max(view->epoch, status.seen_epoch),
-                              view->members[static_cast<size_t>(source)],
-                              view->strategy.sharded()});
+                              view->members[static_cast<size_t>(source)], sharded});
     }
   }
   return desired;

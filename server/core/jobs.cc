@@ -108,7 +108,7 @@ void CoordinatorCore::EndJobNow(const JobId& id, JobState outcome, const std::st
 
 // What a member of the view in force shows. Its stable steps survive whatever happens to it (rule
 // 4).
-void CoordinatorCore::ShowProgress(const WorkerStatus& status) {
+void CoordinatorCore::ShowProgress(const WorkerStatus& status, MemberRole role) {
   const View* view = CurrentView();
   if (view == nullptr || status.job != run_.job || status.active_epoch != view->epoch) return;
   Shown& shown = shown_[run_.job];
@@ -122,8 +122,9 @@ void CoordinatorCore::ShowProgress(const WorkerStatus& status) {
         status.progress->test_accuracy > shown.progress->test_accuracy))) {
     shown.progress = status.progress;
   }
-  // All members report alike, but only the one that wrote the last checkpoint names it.
-  if (status.final_report.has_value() &&
+  // All workers report alike, but only the one that wrote the last checkpoint names it. Parameter
+  // servers have never seen all parameters.
+  if (status.final_report.has_value() && role == MemberRole::kWorker &&
       (!shown.final_report.has_value() || !status.final_report->checkpoint.empty())) {
     shown.final_report = status.final_report;
     // Its evaluation is of the last step, those shown before may be of an earlier one.

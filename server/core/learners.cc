@@ -18,11 +18,33 @@ bool CoordinatorCore::IsRecruitable(Incarnation incarnation, const Worker& worke
          (status.phase == WorkerPhase::kQuiesced && status.active_epoch == 0);
 }
 
+int CoordinatorCore::MostServers() const {
+  const PersistentJob& job = *Job();
+  int most = job.strategy.servers;
+  for (size_t i = job.switches_done; i < job.plan.switches.size(); ++i) {
+    most = std::max(most, static_cast<int>(job.plan.switches[i].strategy.servers));
+  }
+  return most;
+}
+
+int CoordinatorCore::ServerPlaces(const Strategy& strategy) const {
+  int places = strategy.servers;
+  if (const View* view = CurrentView()) {
+    for (const Member& member : view->members) {
+      places -= member.role == MemberRole::kParameterServer && !IsDraining(member.incarnation);
+    }
+  }
+  return std::max(0, places);
+}
+
 void CoordinatorCore::ManageLearners() {
   const View& view = *CurrentView();
   const bool wanted = view.resume.step < Job()->plan.total_steps;
-  int places = wanted ? Job()->plan.max_workers - static_cast<int>(view.members.size()) : 0;
+  int worker_places = wanted ? Job()->plan.max_workers - view.workers() : 0;
+  // Servers for a switch to come are made ready before it.
+  int server_places = wanted ? std::max(0, MostServers() - view.servers()) : 0;
   for (auto& [incarnation, worker] : workers_) {
+    int& places = IsServer(incarnation) ? server_places : worker_places;
     if (places <= 0 || !IsRecruitable(incarnation, worker)) {
       worker.learn_source.reset();
       continue;
@@ -66,18 +88,25 @@ void CoordinatorCore::ChooseSource(Worker& learner) {
   learner.learn_source = best;
 }
 
-std::vector<Incarnation> CoordinatorCore::ReadyLearners() const {
+CoordinatorCore::Joiners CoordinatorCore::FindJoiners(const Strategy& strategy) const {
+  Joiners joiners;
+  int server_places = ServerPlaces(strategy);
   std::vector<std::pair<WorkerName, Incarnation>> ready;
   for (const auto& [incarnation, worker] : workers_) {
-    if (worker.learn_source.has_value() && IsRecruitable(incarnation, worker) &&
-        worker.status.phase == WorkerPhase::kLearning && worker.status.caught_up) {
+    if (!worker.learn_source.has_value()) continue;
+    const bool server = IsServer(incarnation);
+    if (server && --server_places < 0) continue;
+    if (IsRecruitable(incarnation, worker) && worker.status.phase == WorkerPhase::kLearning &&
+        worker.status.caught_up) {
       ready.push_back({worker.self.name, incarnation});
+    } else {
+      ++joiners.learning;
+      joiners.learning_servers += server;
     }
   }
   std::sort(ready.begin(), ready.end());
-  std::vector<Incarnation> out;
-  for (const auto& [name, incarnation] : ready) out.push_back(incarnation);
-  return out;
+  for (const auto& [name, incarnation] : ready) joiners.ready.push_back(incarnation);
+  return joiners;
 }
 
 }  // namespace muster

@@ -35,8 +35,10 @@ std::vector<Answer> HoldingAmong(const std::vector<Answer>& answers, const Decis
 void CoordinatorCore::StartView() {
   const PersistentJob& job = *Job();
   std::vector<std::pair<WorkerName, Incarnation>> candidates;
+  std::vector<std::pair<WorkerName, Incarnation>> servers;
   for (const auto& [incarnation, worker] : workers_) {
-    if (IsRecruitable(incarnation, worker)) candidates.push_back({worker.self.name, incarnation});
+    if (!IsRecruitable(incarnation, worker)) continue;
+    (IsServer(incarnation) ? servers : candidates).push_back({worker.self.name, incarnation});
   }
   const bool again = job.branch > 0;
   const size_t least = static_cast<size_t>(std::max(1, job.plan.min_workers));
@@ -47,7 +49,9 @@ void CoordinatorCore::StartView() {
     run_.start_armed = true;
     SetTimer(TimerKind::kStart, options_.start_timeout);
   }
-  if (candidates.size() < wanted) return;
+  const size_t most_servers = static_cast<size_t>(job.strategy.servers);
+  const size_t wanted_servers = again || run_.start_over ? 0 : most_servers;
+  if (candidates.size() < wanted || servers.size() < wanted_servers) return;
   // Workers that are about to be free of another job may write what this one resumes from.
   if (!again && !run_.start_over &&
       std::any_of(workers_.begin(), workers_.end(), [this](const auto& entry) {
@@ -59,6 +63,9 @@ void CoordinatorCore::StartView() {
   std::sort(candidates.begin(), candidates.end());
   const size_t most = std::max(least, static_cast<size_t>(job.plan.max_workers));
   if (candidates.size() > most) candidates.resize(most);
+  std::sort(servers.begin(), servers.end());
+  if (servers.size() > most_servers) servers.resize(most_servers);
+  candidates.insert(candidates.end(), servers.begin(), servers.end());
   std::vector<Incarnation> recruits;
   for (const auto& [name, incarnation] : candidates) recruits.push_back(incarnation);
   run_.change.started_at = std::min(run_.change.started_at, now_);
@@ -193,7 +200,7 @@ void CoordinatorCore::DecideFirst() {
       view.members.push_back(Find(incarnation)->self);
     }
   }
-  if (static_cast<int>(view.members.size()) < std::max(1, job.plan.min_workers)) {
+  if (view.workers() < std::max(1, job.plan.min_workers)) {
     CloseProposal();
     return;
   }
@@ -274,28 +281,41 @@ void CoordinatorCore::DecideNow() {
   if (!moves || FindSource(HoldingAmong(answers, decision, of_good_links), *Job()->decision)) {
     members = std::move(of_good_links);
   }
+  const auto count_workers = [this](const std::vector<Incarnation>& list) {
+    return static_cast<int>(std::count_if(
+        list.begin(), list.end(), [this](Incarnation member) { return !IsServer(member); }));
+  };
   for (Incarnation incarnation : proposal.recruits) {
     const WorkerStatus& status = Find(incarnation)->status;
     const bool holds = status.has_state &&
                        SameState(status.applied, decision.resume, options_.rules.state_is_tagged);
     if (!HasAnswered(incarnation) || !(holds || moves) || IsDraining(incarnation)) continue;
-    if (static_cast<int>(members.size()) >= Job()->plan.max_workers) continue;
+    if (!IsServer(incarnation) && count_workers(members) >= Job()->plan.max_workers) continue;
+    if (IsServer(incarnation) && CountServing(members) >= strategy.servers) continue;
     members.push_back(incarnation);
     NoteChange(Find(incarnation)->self.name, ViewChangeCause::kJoin, now_);
   }
 
-  // Draining members leave when somebody stays; otherwise one of them keeps the state.
+  // Ranks of workers come first.
+  std::stable_partition(members.begin(), members.end(),
+                        [this](Incarnation member) { return !IsServer(member); });
+  // Draining members, and servers that the strategy has no use for, leave when somebody stays;
+  // otherwise one of them keeps the state.
+  const std::vector<Incarnation> surplus = SurplusServers(members, strategy);
+  const auto may_stay = [&](Incarnation member) {
+    return !IsDraining(member) && !Contains(surplus, member);
+  };
   std::vector<Incarnation> leaving;
-  const bool somebody_stays =
-      std::any_of(members.begin(), members.end(), [this](Incarnation m) { return !IsDraining(m); });
+  const bool somebody_stays = std::any_of(members.begin(), members.end(), may_stay);
   std::vector<Incarnation> staying;
   // After the last step nobody leaves any more: the job ends.
   const bool ends = moves && decision.resume.step >= Job()->plan.total_steps;
   for (Incarnation incarnation : members) {
-    const bool stays = ends || (somebody_stays ? !IsDraining(incarnation) : staying.empty());
+    const bool stays = ends || (somebody_stays ? may_stay(incarnation) : staying.empty());
     (stays ? staying : leaving).push_back(incarnation);
   }
   for (Incarnation incarnation : leaving) {
+    if (!IsDraining(incarnation)) continue;
     NoteChange(Find(incarnation)->self.name, ViewChangeCause::kDrain, now_);
   }
 
@@ -314,11 +334,13 @@ void CoordinatorCore::DecideNow() {
   if (!activate.view.leaving.empty()) {
     staying.insert(staying.end(), leaving.begin(), leaving.end());
     leaving.clear();
+    std::stable_partition(staying.begin(), staying.end(),
+                          [this](Incarnation member) { return !IsServer(member); });
   }
-  const size_t workers = staying.size() - activate.view.leaving.size();
+  const int workers = count_workers(staying) - count_workers(activate.view.leaving);
   for (Incarnation incarnation : staying) activate.view.members.push_back(Find(incarnation)->self);
   activate.view.hold = (!somebody_stays && !ends) || !activate.view.leaving.empty() ||
-                       static_cast<int>(workers) < Job()->plan.min_workers ||
+                       workers < std::max(1, Job()->plan.min_workers) ||
                        decision.resume.step >= Job()->plan.total_steps;
   ChooseStrategy(decision.resume.step);
 
@@ -343,6 +365,25 @@ void CoordinatorCore::DecideNow() {
           silent ? ViewChangeCause::kDeath : ViewChangeCause::kLeave);
   }
   PutInForce(std::move(activate), decision.reason);
+}
+
+// Parameter servers among `members` that do not drain.
+int CoordinatorCore::CountServing(const std::vector<Incarnation>& members) const {
+  return static_cast<int>(std::count_if(members.begin(), members.end(), [this](Incarnation member) {
+    return IsServer(member) && !IsDraining(member);
+  }));
+}
+
+// Those beyond what `strategy` takes.
+std::vector<Incarnation> CoordinatorCore::SurplusServers(const std::vector<Incarnation>& members,
+                                                         const Strategy& strategy) const {
+  std::vector<Incarnation> surplus;
+  int places = strategy.servers;
+  for (Incarnation incarnation : members) {
+    if (!IsServer(incarnation) || IsDraining(incarnation)) continue;
+    if (--places < 0) surplus.push_back(incarnation);
+  }
+  return surplus;
 }
 
 // Where each member of a view whose state is in parts, now or before, gets its own: from members
@@ -411,74 +452,6 @@ void CoordinatorCore::CountLinkFaults(std::vector<Incarnation>* members) {
          absl::StrFormat("the link between %s and %s broke %d times; %s leaves", NameOf(link.first),
                          NameOf(link.second), times, NameOf(loser)));
   }
-}
-
-void CoordinatorCore::NoteChange(const WorkerName& name, ViewChangeCause cause, absl::Time since) {
-  run_.change.workers.emplace(name, cause);
-  run_.change.started_at = std::min(run_.change.started_at, since);
-}
-
-void CoordinatorCore::PutInForce(Activate decision, const std::string& reason) {
-  CloseProposal();
-  const View& view = decision.view;
-  const View* last = CurrentView();
-  const bool strategy_changes = last != nullptr && last->strategy != view.strategy;
-
-  coordinator::ViewChangeReport report;
-  report.job = view.job;
-  report.epoch = view.epoch;
-  report.cause = ViewChangeCause::kLeave;
-  // The gravest cause names the change.
-  for (ViewChangeCause cause :
-       {ViewChangeCause::kJoin, ViewChangeCause::kDrain, ViewChangeCause::kLeave,
-        ViewChangeCause::kDeath, ViewChangeCause::kStart, ViewChangeCause::kRestart}) {
-    for (const auto& [name, its_cause] : run_.change.workers) {
-      if (its_cause == cause) report.cause = cause;
-    }
-  }
-  if (run_.change.workers.empty() && strategy_changes) report.cause = ViewChangeCause::kSwitch;
-  for (const auto& [name, cause] : run_.change.workers) report.workers.push_back(name);
-  report.members = view.members;
-  report.resume = view.resume;
-  report.hold = view.hold;
-  report.reason = reason;
-  report.started_at = std::min(run_.change.started_at, now_);
-  report.decided_at = now_;
-
-  const Step total_steps = Job()->plan.total_steps;
-  const JobState state = view.hold && view.leaving.empty() && view.resume.step < total_steps
-                             ? JobState::kWaiting
-                             : JobState::kRunning;
-  Note(Severity::kInfo, absl::StrFormat("view %d (%s): %s; %s", view.epoch, Name(report.cause),
-                                        absl::StrJoin(view.members, " ",
-                                                      [](std::string* out, const Member& member) {
-                                                        out->append(member.name);
-                                                      }),
-                                        reason));
-  SetJobState(state, state == JobState::kWaiting
-                         ? absl::StrFormat("%d of at least %d workers; the state is kept",
-                                           view.members.size(), Job()->plan.min_workers)
-                         : std::string());
-  Emit(coordinator::ViewChanged{report});
-  run_.report = std::move(report);
-  run_.change = {};
-  run_.pause_wanted = false;
-  if (run_.pause_batch_armed) CancelTimer(TimerKind::kPauseBatch);
-  run_.pause_batch_armed = false;
-  run_.broken_links.clear();
-  run_.broken_somewhere = false;
-  if (run_.start_armed) CancelTimer(TimerKind::kStart);
-  run_.start_armed = false;
-  if (run_.drain_armed) CancelTimer(TimerKind::kDrainCheckpoint);
-  run_.drain_armed = false;
-  for (const Member& member : view.members) {
-    Worker& worker = workers_.at(member.incarnation);
-    worker.learn_source.reset();
-    worker.learn_failed = false;
-  }
-  // `view` lives in `decision`, which goes last.
-  Record(DecisionMade{std::move(decision)});
-  changed_ = true;
 }
 
 }  // namespace muster

@@ -66,6 +66,13 @@ std::optional<StateTag> CoordinatorCore::PausedTag() const {
   return tag;
 }
 
+// Whether a switch or a joiner is a reason to change the view in force.
+bool CoordinatorCore::ChangeIsDue() const {
+  const View& view = *CurrentView();
+  const Strategy next = StrategyAfter(view.resume.step);
+  return view.strategy != next || !FindJoiners(next).ready.empty();
+}
+
 // Planned changes abort nothing (rule 9): all pause after the same step, then the view changes.
 void CoordinatorCore::PlanChange() {
   const View& view = *CurrentView();
@@ -74,7 +81,9 @@ void CoordinatorCore::PlanChange() {
   if (view.resume.step >= total_steps || (paused.has_value() && paused->step >= total_steps)) {
     return;  // the job ends; nobody needs to come or go before
   }
-  const std::vector<Incarnation> ready = ReadyLearners();
+  const Strategy next = StrategyAfter(paused.has_value() ? paused->step : view.resume.step);
+  const Joiners joiners = FindJoiners(next);
+  const std::vector<Incarnation>& ready = joiners.ready;
   int draining = 0;
   int staying = 0;
   for (const Member& member : view.members) ++(IsDraining(member.incarnation) ? draining : staying);
@@ -85,19 +94,19 @@ void CoordinatorCore::PlanChange() {
     run_.pause_wanted = true;
     run_.change.started_at = std::min(run_.change.started_at, now_);
   }
-  if (!ready.empty() && !run_.pause_wanted && !run_.pause_batch_armed) {
-    size_t learners = 0;
-    for (const auto& [incarnation, worker] : workers_) learners += worker.learn_source.has_value();
+  const bool switches = view.strategy != next;
+  if ((!ready.empty() || switches) && !run_.pause_wanted) {
     run_.change.started_at = std::min(run_.change.started_at, now_);
-    if (ready.size() == learners) {
+    // Whoever is about to be ready comes along. A switch waits for servers alone.
+    const int awaited = ready.empty() ? joiners.learning_servers : joiners.learning;
+    if (awaited == 0) {
       run_.pause_wanted = true;
-    } else {
+    } else if (!run_.pause_batch_armed) {
       run_.pause_batch_armed = true;
       SetTimer(TimerKind::kPauseBatch, options_.pause_batch);
     }
   }
-  if (view.strategy != StrategyAfter(paused.has_value() ? paused->step : view.resume.step) ||
-      !view.leaving.empty()) {
+  if (!view.leaving.empty()) {
     run_.pause_wanted = true;
     run_.change.started_at = std::min(run_.change.started_at, now_);
   }
@@ -117,7 +126,7 @@ void CoordinatorCore::WatchDrainOfLast() {
   for (const Member& member : view.members) {
     if (!IsDraining(member.incarnation)) return;
   }
-  if (!ReadyLearners().empty()) return;
+  if (!FindJoiners(StrategyAfter(view.resume.step)).ready.empty()) return;
   for (const Member& member : view.members) {
     const Worker* worker = Find(member.incarnation);
     if (worker != nullptr && worker->status.committed.has_value() &&
@@ -209,32 +218,6 @@ void CoordinatorCore::Dissolve(const std::string& reason, std::vector<Incarnatio
                                   : std::string("its initial state"),
                               Job()->plan.min_workers));
   changed_ = true;
-}
-
-void CoordinatorCore::ReportActivation() {
-  if (!run_.report.has_value()) return;
-  const View& view = *CurrentView();
-  coordinator::ViewChangeReport& report = *run_.report;
-  bool all_active = true;
-  bool stepped = false;
-  for (const Member& member : view.members) {
-    const Worker* worker = Find(member.incarnation);
-    if (worker == nullptr || !worker->status_known) return;
-    const WorkerStatus& status = worker->status;
-    const bool active =
-        status.active_epoch == view.epoch &&
-        (status.phase == WorkerPhase::kRunning || status.phase == WorkerPhase::kPaused ||
-         status.phase == WorkerPhase::kFinished);
-    all_active = all_active && active;
-    stepped = stepped || (active && status.applied.step > view.resume.step);
-  }
-  const bool newly_active = all_active && report.activated_at == absl::InfinitePast();
-  if (newly_active) report.activated_at = now_;
-  if (stepped) report.first_step_at = now_;
-  if (!newly_active && !stepped) return;
-  if (stepped && report.activated_at == absl::InfinitePast()) report.activated_at = now_;
-  Emit(coordinator::ViewChanged{report});
-  if (stepped || view.hold) run_.report.reset();
 }
 
 }  // namespace muster

@@ -128,7 +128,7 @@ void CoordinatorCore::On(const coordinator::StatusReceived& event) {
     Evict(event.worker, "it acts in a view that went on without it", ViewChangeCause::kLeave);
     return;
   }
-  ShowProgress(status);
+  ShowProgress(status, worker->self.role);
 }
 
 void CoordinatorCore::On(const coordinator::SuspicionReceived& event) {
@@ -248,6 +248,11 @@ bool CoordinatorCore::IsEvicted(Incarnation incarnation) const {
 
 // An incarnation that was once in a view, is in none, and is not on its way out was evicted so long
 // ago that it is no longer on the list (rule 2).
+bool CoordinatorCore::IsServer(Incarnation incarnation) const {
+  const Worker* worker = Find(incarnation);
+  return worker != nullptr && worker->self.role == MemberRole::kParameterServer;
+}
+
 bool CoordinatorCore::IsImpostor(Incarnation incarnation, const Worker& worker) const {
   if (!options_.rules.eviction_is_final) return false;
   const WorkerStatus& status = worker.status;
@@ -260,7 +265,9 @@ bool CoordinatorCore::IsImpostor(Incarnation incarnation, const Worker& worker) 
     case WorkerPhase::kFailed:
       return false;
     case WorkerPhase::kQuiesced:
-      return status.active_epoch > 0 && !status.drain_requested;
+      // A parameter server that the job needs no more is dismissed when the view is active.
+      return status.active_epoch > 0 && !status.drain_requested &&
+             worker.self.role == MemberRole::kWorker;
     case WorkerPhase::kActivating:
     case WorkerPhase::kRunning:
     case WorkerPhase::kPaused:

@@ -24,6 +24,9 @@ v1::ViewChange ToPublicViewChange(const coordinator::ViewChangeReport& report) {
   proto.set_cause(ToProto(report.cause));
   for (const WorkerName& worker : report.workers) proto.add_workers(worker);
   proto.set_world_size(static_cast<int32_t>(report.members.size()));
+  proto.set_servers(static_cast<int32_t>(std::count_if(
+      report.members.begin(), report.members.end(),
+      [](const Member& member) { return member.role == MemberRole::kParameterServer; })));
   if (report.first_step_at != absl::InfinitePast()) {
     proto.set_duration_ms(absl::ToDoubleMilliseconds(report.first_step_at - report.started_at));
   }

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "absl/strings/str_format.h"
+#include "base/control/placement.h"
 
 namespace muster::sim {
 namespace {
@@ -127,17 +128,18 @@ void Checker::Settled(const View& view) {
 void Checker::GivenUp(const ViewDissolved& dissolved) {
   if (dissolved.left.empty() || settled_.job != dissolved.job) return;
   const std::vector<Incarnation>& left = dissolved.left;
-  const auto gone = std::count_if(
-      settled_.members.begin(), settled_.members.end(), [&left](const Member& member) {
-        return std::find(left.begin(), left.end(), member.incarnation) == left.end();
-      });
-  const auto owners = std::ssize(settled_.members) - std::ssize(settled_.leaving);
-  const auto replicas = settled_.strategy.sharded()
-                            ? std::min<ptrdiff_t>(settled_.strategy.replicas, owners - 1)
-                            : owners - 1;
+  const std::vector<Rank> owners = ShardOwners(settled_);
+  const auto gone = std::count_if(owners.begin(), owners.end(), [&](Rank rank) {
+    const Incarnation owner = settled_.members[static_cast<size_t>(rank)].incarnation;
+    return std::find(left.begin(), left.end(), owner) == left.end();
+  });
+  const auto replicas =
+      settled_.strategy.sharded()
+          ? std::min<ptrdiff_t>(settled_.strategy.replicas, std::ssize(owners) - 1)
+          : std::ssize(owners) - 1;
   if (gone > replicas) return;
-  Fail(absl::StrFormat("(f) the state of view %d was given up with %d of %d members gone",
-                       settled_.epoch, gone, settled_.members.size()));
+  Fail(absl::StrFormat("(f) the state of view %d was given up with %d of its %d owners gone",
+                       settled_.epoch, gone, owners.size()));
 }
 
 void Checker::Finished(const ModelState& state, Step total_steps) {

@@ -110,6 +110,7 @@ std::string Describe(const Directive& directive) {
             return absl::StrCat("end-job ", m.job, " ", Name(m.outcome),
                                 m.unknown ? " unknown" : "");
           },
+          [](const Dismiss& d) { return absl::StrFormat("dismiss from view %d", d.epoch); },
           [](const Release&) { return std::string("release"); },
       },
       directive);

@@ -19,7 +19,7 @@ std::string PathOf(const StateTag& tag, Incarnation writer) {
 // them: every one exactly once, whoever they are.
 uint64_t SamplesOf(const View& view, Step step) {
   std::vector<int> seen(kMicroBatches, 0);
-  const int size = static_cast<int>(view.members.size());
+  const int size = view.workers();
   for (int rank = 0; rank < size; ++rank) {
     for (int m = rank; m < kMicroBatches; m += size) ++seen[static_cast<size_t>(m)];
   }

@@ -32,9 +32,11 @@ Simulation::Simulation(uint64_t seed, ProtocolRules rules,
 Outcome Simulation::Run() {
   const absl::Time start = now_;
   StartCoordinator();
-  for (int i = 0; i < tunables_.workers; ++i) {
+  for (int i = 0; i < tunables_.workers + tunables_.servers; ++i) {
+    const bool server = i >= tunables_.workers;
     processes_.emplace_back();
-    processes_.back().name = absl::StrCat("worker-", i);
+    processes_.back().name = absl::StrCat(server ? "server-" : "worker-", i);
+    if (server) processes_.back().role = MemberRole::kParameterServer;
     const auto slot = static_cast<size_t>(i);
     After(dice_.Time(absl::ZeroDuration(), absl::Milliseconds(20)),
           [this, slot] { StartProcess(slot); });
@@ -128,6 +130,7 @@ void Simulation::StartProcess(size_t slot) {
   WorkerOptions options;
   options.self.name = process.name;
   options.self.incarnation = Incarnation{next_incarnation_++};
+  options.self.role = process.role;
   options.heartbeat = tunables_.coordinator.heartbeat;
   options.orphan_timeout = tunables_.coordinator.orphan_timeout;
   options.rules = rules_;

@@ -52,6 +52,7 @@ class Simulation : public Fleet {
   struct Process {
     std::optional<ModelWorker> worker;
     WorkerName name;
+    MemberRole role = MemberRole::kWorker;
     Incarnation incarnation;
     bool frozen = false;
     bool drained = false;  // ended with exit 0

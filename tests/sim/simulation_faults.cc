@@ -182,12 +182,14 @@ void Simulation::EndFaults() {
 void Simulation::KeepEnoughWorkers() {
   size_t staying = 0;
   for (const Process& process : processes_) {
-    staying += process.worker.has_value() && !process.worker->core().drain_requested();
+    staying += process.role == MemberRole::kWorker && process.worker.has_value() &&
+               !process.worker->core().drain_requested();
   }
   for (size_t slot = 0;
        slot < processes_.size() && staying < static_cast<size_t>(tunables_.plan.start_workers);
        ++slot) {
-    if (processes_[slot].worker.has_value()) continue;
+    const Process& process = processes_[slot];
+    if (process.role != MemberRole::kWorker || process.worker.has_value()) continue;
     StartProcess(slot);
     ++staying;
   }

@@ -14,7 +14,13 @@ absl::Duration Weather(Dice& dice, double chance, absl::Duration low, absl::Dura
 
 Strategy ChooseStrategy(Dice& dice) {
   Strategy strategy;
-  strategy.stage = dice.Chance(0.5) ? dice.Between(1, 3) : 0;
+  if (dice.Chance(0.25)) {
+    strategy.sync = SyncPath::kParameterServer;
+    strategy.servers = dice.Between(0, 3);
+    strategy.mixed = strategy.servers > 0 && dice.Chance(0.5);
+  } else {
+    strategy.stage = dice.Chance(0.5) ? dice.Between(1, 3) : 0;
+  }
   strategy.replicas = dice.Between(0, 2);
   return strategy;
 }
@@ -23,10 +29,12 @@ Tunables ChooseTunables(Dice& dice) {
   using absl::Milliseconds;
   Tunables t;
   t.workers = dice.Between(1, 6);
-  t.most_workers = t.workers + dice.Between(0, 3);
+  const int spare = dice.Between(0, 3);
   t.plan.min_workers = dice.Between(1, std::max(1, t.workers - 1));
   t.plan.start_workers = dice.Between(t.plan.min_workers, t.workers);
-  t.plan.max_workers = dice.Between(t.workers, t.most_workers);
+  t.plan.max_workers = t.workers + dice.Between(0, spare);
+  t.servers = dice.Chance(0.3) ? dice.Between(1, 3) : 0;
+  t.most_workers = t.workers + t.servers + spare;
   t.plan.total_steps = dice.Between(3, dice.Chance(0.2) ? 200 : 60);
   t.jobs = dice.Chance(0.15) ? 2 : 1;
   t.checkpoint_every = dice.Chance(0.6) ? dice.Between(1, 6) : 0;

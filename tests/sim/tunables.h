@@ -34,6 +34,7 @@ class Dice {
 
 struct Tunables {
   int workers = 3;       // at the start
+  int servers = 0;       // parameter servers, likewise
   int most_workers = 6;  // processes that ever live at once
   JobPlan plan;
   int jobs = 1;

@@ -195,6 +195,17 @@ void WorkerCore::End(const EndJob& end) {
   role_ = Idle{};
 }
 
+// A view without this member is active everywhere, so that nobody needs what it holds (rule 8).
+// Whoever has heard of a newer proposal may be a member again.
+void WorkerCore::Obey(const Dismiss& dismiss) {
+  const Answering* answering = std::get_if<Answering>(&role_);
+  if (job_ != dismiss.job || dismiss.epoch != seen_epoch_ || answering == nullptr ||
+      !answering->quiesced) {
+    return;
+  }
+  End(EndJob{dismiss.job, JobState::kRunning, "it goes on without this member"});
+}
+
 void WorkerCore::Obey(const Release& release) {
   if (!drain_requested_) {
     Note(true, "the coordinator releases a worker that was not asked to drain; ignored");

@@ -159,6 +159,7 @@ class WorkerCore {
   void Obey(const Seal& seal);
   void Obey(const CommitCheckpoint& commit);
   void Obey(const EndJob& end);
+  void Obey(const Dismiss& dismiss);
   void Obey(const Release& release);
   void BeginAnswer(Epoch epoch);
   void Adopt(const JobId& job);

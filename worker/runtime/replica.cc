@@ -138,7 +138,7 @@ void Replica::ApplyLocked(const CommitRecord& record, GradientOf gradient) {
 // ---- memory of a step ------------------------------------------------------------------------
 
 absl::Status Replica::Equip(const StepMemoryShape& shape) {
-  const bool sharded = shape.stage > 0;
+  const bool caches = shape.computes && (shape.stage == 1 || shape.stage == 2);
   const bool flat_gradient = shape.stage < 2 || shape.accumulates;
   if (!flat_gradient && reduced_.ranges() != part_.ranges())
     reduced_ = StatePart(part_.ranges(), 1);
@@ -149,7 +149,7 @@ absl::Status Replica::Equip(const StepMemoryShape& shape) {
     largest = std::max(largest, layout_.RangeOfBlock(block).count);
   }
   // What goes makes room for what comes.
-  if (!sharded || shape.stage == 3) cache_ = FloatBuffer();
+  if (!caches) cache_ = FloatBuffer();
   if (!flat_gradient) gradients_ = FloatBuffer();
   if (flat_gradient) reduced_ = StatePart();
   if (flat_gradient) gradient_buffers_.clear();
@@ -159,7 +159,7 @@ absl::Status Replica::Equip(const StepMemoryShape& shape) {
     MUSTER_ASSIGN_OR_RETURN(buffer, FloatBuffer::Allocate(arena_, count));
     return absl::OkStatus();
   };
-  if (sharded && shape.stage < 3) {
+  if (caches) {
     MUSTER_RETURN_IF_ERROR(allocate(cache_, layout_.padded_count()));
   }
   if (flat_gradient) {

@@ -12,6 +12,8 @@
 //   cache                    stage 1, 2: P; stage 0: none, the part serves; stage 3: none, blocks
 //                            are gathered into buffers of the step (step_memory.h)
 //   gradient                 stage 0, 1, or several micro-batches a step: P; else q and buffers
+// A parameter server has no cache, and of gradients q and buffers. Workers beside servers keep what
+// stage 2 does, with an empty part.
 //
 // The training thread alone writes. Others may take snapshots and open feeds at any time; Apply
 // waits for a copy under way, and a snapshot always shows a state between two steps.
@@ -67,6 +69,9 @@ struct StepMemoryShape {
   int stage = 0;
   // Gradients of several micro-batches are added up here before they are reduced.
   bool accumulates = false;
+  // False: of a parameter server, which needs neither parameters of others nor gradients of its
+  // own.
+  bool computes = true;
   bool operator==(const StepMemoryShape&) const = default;
 };
 

@@ -12,7 +12,7 @@ StepMemory::StepMemory(Replica& replica, Communicator& communicator, const View&
                        const GradientExchangeOptions& options)
     : replica_(replica),
       layout_(replica.layout()),
-      stage_(view.strategy.stage),
+      stage_(view.strategy.sharded_stage()),
       exchange_(communicator, layout_, view, options),
       gathered_(static_cast<size_t>(layout_.block_count()), false) {
   MUSTER_CHECK_EQ(replica.shape().stage, stage_);
@@ -42,7 +42,9 @@ int StepMemory::SlotOf(const Slots& slots, int block) const {
   return slot == slots.end() ? kNone : static_cast<int>(slot - slots.begin());
 }
 
+// Null of a parameter server.
 float* StepMemory::CacheOf(int block) {
+  if (replica_.parameter_cache().empty()) return nullptr;
   return replica_.parameter_cache().data() + layout_.RangeOfBlock(block).offset;
 }
 

@@ -37,7 +37,7 @@ GradientExchangeOptions Trainer::ExchangeOptions(const View& view) const {
 TrainingOutcome Trainer::Run(const View& view, Communicator& communicator, Step first,
                              TrainingControl& control) {
   using Kind = TrainingOutcome::Kind;
-  if (absl::Status equipped = Equip(view); !equipped.ok()) {
+  if (absl::Status equipped = Equip(view, communicator); !equipped.ok()) {
     communicator.Abort(equipped);
     return {Kind::kJobFailed, std::move(equipped)};
   }
@@ -115,10 +115,12 @@ TrainingOutcome Trainer::Run(const View& view, Communicator& communicator, Step 
   return {Kind::kPaused};
 }
 
-absl::Status Trainer::Equip(const View& view) {
-  const int64_t ranks = static_cast<int64_t>(view.members.size());
-  const int64_t micro_batches = job_.plan().micro_batches_per_step;
-  return replica_.Equip({.stage = view.strategy.stage, .accumulates = micro_batches > ranks});
+absl::Status Trainer::Equip(const View& view, const Communicator& communicator) {
+  const bool computes = communicator.rank() < view.workers();
+  const bool several = job_.plan().micro_batches_per_step > view.workers();
+  return replica_.Equip({.stage = view.strategy.sharded_stage(),
+                         .accumulates = computes && several,
+                         .computes = computes});
 }
 
 absl::StatusOr<Trainer::Computed> Trainer::ComputeGradients(const Communicator& communicator,
@@ -127,8 +129,9 @@ absl::StatusOr<Trainer::Computed> Trainer::ComputeGradients(const Communicator& 
   const BatchPlan& plan = job_.plan();
   const absl::Span<float> gradients = replica_.gradients();
   std::fill(gradients.begin(), gradients.end(), 0.0f);
-  const int size = communicator.world_size();
-  const MicroBatchRange mine = plan.MicroBatchesOf(communicator.rank(), size);
+  const int size = view.workers();
+  MicroBatchRange mine;  // none of a parameter server
+  if (communicator.rank() < size) mine = plan.MicroBatchesOf(communicator.rank(), size);
   // Where blocks are gathered for each pass, all ranks take as many as the one with the most. Who
   // has no micro-batch contributes zeros.
   const int32_t most = (plan.micro_batches_per_step + size - 1) / size;
@@ -173,24 +176,26 @@ bool Trainer::SwitchesAfter(Step step, const Strategy& strategy) const {
 
 absl::StatusOr<std::string> Trainer::HashParameters(const View& view, Communicator& communicator,
                                                     Step step, std::optional<Rank>* culprit) {
-  MUSTER_RETURN_IF_ERROR(Equip(view));
+  MUSTER_RETURN_IF_ERROR(Equip(view, communicator));
   StepMemory memory(replica_, communicator, view, ExchangeOptions(view));
+  const bool computes = replica_.shape().computes;
   ParametersHash hash(job_.layout());
   memory.BeginStep(step);
   memory.BeginForward();
-  const absl::Status status = memory.DryForward(
-      [&](int block, const float* parameters) { hash.AddBlock(block, parameters); });
+  const absl::Status status = memory.DryForward([&](int block, const float* parameters) {
+    if (computes) hash.AddBlock(block, parameters);
+  });
   if (!status.ok()) {
     communicator.Abort(status, memory.culprit());
     *culprit = memory.culprit();
     return status;
   }
-  return hash.HexDigest();
+  return computes ? hash.HexDigest() : std::string();
 }
 
 absl::StatusOr<EvaluationMetrics> Trainer::Evaluate(const View& view, Communicator& communicator,
                                                     Step step, std::optional<Rank>* culprit) {
-  MUSTER_RETURN_IF_ERROR(Equip(view));
+  MUSTER_RETURN_IF_ERROR(Equip(view, communicator));
   StepMemory memory(replica_, communicator, view, ExchangeOptions(view));
   absl::StatusOr<EvaluationMetrics> metrics = Evaluate(communicator, view, memory, step);
   if (!metrics.ok()) {
@@ -204,8 +209,9 @@ absl::StatusOr<EvaluationMetrics> Trainer::Evaluate(const Communicator& communic
                                                     const View& view, StepMemory& memory,
                                                     Step step) {
   const Dataset& test = *job_.test();
-  const int size = communicator.world_size();
-  const Chunk mine = ChunkOf(test.size(), size, communicator.rank());
+  const int size = view.workers();
+  Chunk mine;  // nothing of a parameter server
+  if (communicator.rank() < size) mine = ChunkOf(test.size(), size, communicator.rank());
   const auto passes_over = [](int64_t count) {
     return (count + kEvaluationBatch - 1) / kEvaluationBatch;
   };

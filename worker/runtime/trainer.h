@@ -67,7 +67,7 @@ class Trainer {
   absl::StatusOr<EvaluationMetrics> Evaluate(const View& view, Communicator& communicator,
                                              Step step, std::optional<Rank>* culprit);
   // ParametersSha256 of the state after `step`, without ever having more of it here than a step
-  // does. All ranks of the view call it.
+  // does; empty on a parameter server. All ranks of the view call it.
   absl::StatusOr<std::string> HashParameters(const View& view, Communicator& communicator,
                                              Step step, std::optional<Rank>* culprit);
 
@@ -84,7 +84,7 @@ class Trainer {
   absl::StatusOr<EvaluationMetrics> Evaluate(const Communicator& communicator, const View& view,
                                              StepMemory& memory, Step step);
   // Makes the replica's memory fit the view.
-  absl::Status Equip(const View& view);
+  absl::Status Equip(const View& view, const Communicator& communicator);
   GradientExchangeOptions ExchangeOptions(const View& view) const;
   absl::Status CheckFinite(const CommitRecord& record) const;
   bool SwitchesAfter(Step step, const Strategy& strategy) const;

@@ -92,7 +92,8 @@ class Daemon::Impl : private SessionObserver {
                  .rpc_address = options_.advertise.empty()
                                     ? server_->address()
                                     : WithHostOf(server_->address(), listener_->address()),
-                 .device = options_.device};
+                 .device = options_.device,
+                 .role = options_.role};
     core.software_version = options_.software_version;
     host_ = std::make_unique<CoreHost>(core);
     std::string no_arena;
@@ -204,7 +205,7 @@ class Daemon::Impl : private SessionObserver {
     logger_.Info("job_ended", "the job is over for this worker",
                  {{"job", order.job}, {"outcome", Name(order.outcome)}, {"reason", order.reason}});
     // A job that was cut short ends in the middle of a step, and others may hear of it later.
-    runner_->Drop(order.outcome == JobState::kSucceeded
+    runner_->Drop(order.outcome == JobState::kSucceeded || order.outcome == JobState::kRunning
                       ? absl::OkStatus()
                       : absl::CancelledError(absl::StrCat("the job has ", Name(order.outcome))),
                   [this] { logger_.SetContext(-1, 0, 0); });

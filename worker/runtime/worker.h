@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/control/messages.h"
 #include "base/file.h"
 #include "base/log.h"
 #include "base/metrics_endpoint.h"
@@ -33,6 +34,7 @@ struct DaemonOptions {
   std::string run_directory;   // empty: no metrics files
   std::string model_cache;     // directory of measured meshes; empty: none
   std::string device = "cpu";
+  MemberRole role = MemberRole::kWorker;
   int threads = 1;
   absl::Duration connect_timeout = absl::Seconds(30);  // to the coordinator, at start
   absl::Duration mesh_timeout = absl::Seconds(10);     // for a view's links to be up

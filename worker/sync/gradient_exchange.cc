@@ -18,25 +18,28 @@ GradientExchange::GradientExchange(Communicator& communicator, const Layout& lay
       layout_(layout),
       options_(options),
       map_(MapOf(view, layout).value()),
-      sharded_(view.strategy.sharded()) {
+      strategy_(view.strategy),
+      computes_(communicator.rank() < view.workers()) {
   const Rank self = communicator.rank();
   MUSTER_CHECK_EQ(map_.slices.owners(), communicator.world_size());
   started_.reserve(layout.buckets().size());
-  if (!sharded_) {
+  if (!strategy_.sharded()) {
     const Chunk chunk = ChunkOf(layout.padded_count(), communicator.world_size(), self);
     norm_ranges_.push_back({chunk.offset, chunk.count});
     return;
   }
   norm_ranges_ = map_.map.RangesOwnedBy(self);
   // Every shard has as many holders, and the k-th replicas lie one stride from their owners, so
-  // each rank gives to one and takes from one.
+  // each owner gives to one and takes from one.
   const std::vector<std::vector<Rank>> holders = ShardHolders(view);
   for (size_t k = 1; k < holders[0].size(); ++k) {
+    Rank to = -1;
     Rank from = -1;
     for (const std::vector<Rank>& shard : holders) {
+      if (shard[0] == self) to = shard[k];
       if (shard[k] == self) from = shard[0];
     }
-    replicas_.emplace_back(holders[static_cast<size_t>(self)][k], from);
+    if (to >= 0) replicas_.emplace_back(to, from);
   }
 }
 
@@ -52,23 +55,28 @@ CollectiveOptions GradientExchange::OptionsOf(std::string label) const {
 void GradientExchange::Start(Step step, int block, float* gradients) {
   step_ = step;
   Started started{.block = block, .gradients = gradients};
-  const int64_t begin = layout_.RangeOfBlock(block).offset;
   for (const int i : BucketsAsCompleted(layout_, block)) {
     if (layout_.buckets()[i].frozen) continue;  // on every rank: the layout is the same
     started.buckets.push_back(i);
-    const CollectiveOptions options = OptionsOf(absl::StrCat("bucket ", i));
-    const absl::Span<const int64_t> counts = map_.slices.CountsOf(i);
-    float* const data = gradients + layout_.buckets()[i].offset - begin;
-    if (sharded_) {
-      float* const mine = gradients + map_.slices.SliceOf(i, communicator_.rank()).offset - begin;
-      started.sums.push_back(
-          communicator_.ReduceScatter(data, mine, counts, DType::kF32, ReduceOp::kSum, options));
-    } else {
-      started.sums.push_back(
-          communicator_.AllReduceV(data, data, counts, DType::kF32, ReduceOp::kSum, options));
-    }
+    started.sums.push_back(Sum(i, gradients, layout_.RangeOfBlock(block).offset));
   }
   started_.push_back(std::move(started));
+}
+
+Work GradientExchange::Sum(int bucket, float* block_gradients, int64_t block_begin) {
+  const CollectiveOptions options = OptionsOf(absl::StrCat("bucket ", bucket));
+  float* const data = block_gradients + layout_.buckets()[bucket].offset - block_begin;
+  float* const mine =
+      block_gradients + map_.slices.SliceOf(bucket, communicator_.rank()).offset - block_begin;
+  const absl::Span<const int64_t> order = map_.order.CountsOf(bucket);
+  if (strategy_.serves()) {
+    return communicator_.Push(computes_ ? data : nullptr, mine, map_.slices.CountsOf(bucket), order,
+                              DType::kF32, ReduceOp::kSum, options);
+  }
+  if (strategy_.sharded()) {
+    return communicator_.ReduceScatter(data, mine, order, DType::kF32, ReduceOp::kSum, options);
+  }
+  return communicator_.AllReduceV(data, data, order, DType::kF32, ReduceOp::kSum, options);
 }
 
 // The owner's sum of its slice goes to those who hold copies of the shard, so that they can apply

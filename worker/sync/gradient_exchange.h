@@ -1,7 +1,7 @@
 // How the gradients of a step meet, bucket by bucket, while backward still runs: summed everywhere
 // where every rank holds everything (all-reduce), or each slice for those who hold its shard
-// (reduce-scatter, then the owner hands it to its replicas). Both sum by the same cut, in the same
-// order, so they make the same bits (docs/algorithms.md).
+// (reduce-scatter, or push where members serve; then the owner hands it to its replicas). All sum
+// by the same cut, in the same order, so they make the same bits (docs/algorithms.md).
 //
 // One object serves one view. Used by one thread, except that the communicator may be aborted from
 // any.
@@ -39,9 +39,9 @@ class GradientExchange {
                    const GradientExchangeOptions& options);
 
   // Starts summing the buckets of `block` in place, those that are frozen left out. `gradients` is
-  // the block's, from its first element on, and belongs to the exchange until FinishBlock or
-  // Finish. Each block once per step, in the same order on every rank, as are the calls of
-  // FinishBlock.
+  // the block's, from its first element on (of a parameter server, which has none, room for them),
+  // and belongs to the exchange until FinishBlock or Finish. Each block once per step, in the same
+  // order on every rank, as are the calls of FinishBlock.
   void Start(Step step, int block, float* gradients);
 
   // Waits until a block is summed, as far as this rank holds it (elsewhere anything may stand).
@@ -81,6 +81,7 @@ class GradientExchange {
     bool summed = false;
   };
   CollectiveOptions OptionsOf(std::string label) const;
+  Work Sum(int bucket, float* block_gradients, int64_t block_begin);
   absl::Status FinishSums(Started& started);
   absl::Status FinishCopies(Started& started);
   void HandToReplicas(int bucket, Started& started);
@@ -90,7 +91,8 @@ class GradientExchange {
   const Layout& layout_;
   const GradientExchangeOptions options_;
   const ViewMap map_;
-  const bool sharded_;
+  const Strategy strategy_;
+  const bool computes_;  // this rank contributes
   // To whom this rank hands its slices, and from whom it gets theirs: one pair for each replica.
   std::vector<std::pair<Rank, Rank>> replicas_;
   std::vector<Range> norm_ranges_;

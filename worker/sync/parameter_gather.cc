@@ -12,6 +12,8 @@ ParameterGather::ParameterGather(Communicator& communicator, const Layout& layou
     : communicator_(communicator),
       layout_(layout),
       map_(MapOf(view, layout).value()),
+      serves_(view.strategy.serves()),
+      workers_(view.workers()),
       timeout_(timeout),
       works_(static_cast<size_t>(layout.block_count())) {
   MUSTER_CHECK(view.strategy.sharded()) << "nothing to gather";
@@ -27,10 +29,13 @@ void ParameterGather::Start(Step step, int block, OwnPart own, float* parameters
     options.timeout = timeout_;
     options.label = absl::StrCat("parameters of bucket ", i);
     options.step = step;
+    const float* const mine = own(map_.slices.SliceOf(i, communicator_.rank())).data();
+    float* const into =
+        parameters == nullptr ? nullptr : parameters + layout_.buckets()[i].offset - begin;
+    const absl::Span<const int64_t> counts = map_.slices.CountsOf(i);
     works_[static_cast<size_t>(block)].push_back(
-        communicator_.AllGather(own(map_.slices.SliceOf(i, communicator_.rank())).data(),
-                                parameters + layout_.buckets()[i].offset - begin,
-                                map_.slices.CountsOf(i), DType::kF32, options));
+        serves_ ? communicator_.Pull(mine, into, counts, workers_, DType::kF32, options)
+                : communicator_.AllGather(mine, into, counts, DType::kF32, options));
   }
 }
 

@@ -1,4 +1,5 @@
-// Gathers the parameters of blocks from the owners of their shards.
+// Gathers the parameters of blocks from the owners of their shards: on every member, or, where
+// members serve, on those that compute.
 //
 // One object serves one view whose state is in shards. Used by one thread, except that the
 // communicator may be aborted from any.
@@ -32,7 +33,8 @@ class ParameterGather {
   using OwnPart = absl::FunctionRef<absl::Span<const float>(Range)>;
 
   // Starts to gather `block` into `parameters`, the block's, from its first element on, which
-  // belong to the gather until WaitFor(block). In the same order on every rank of the view.
+  // belong to the gather until WaitFor(block). A parameter server only gives its part; null. In the
+  // same order on every rank of the view.
   void Start(Step step, int block, OwnPart own, float* parameters);
   bool started(int block) const { return !works_[static_cast<size_t>(block)].empty(); }
   // Waits until a block that was started is here. After an error every call returns it.
@@ -48,6 +50,8 @@ class ParameterGather {
   Communicator& communicator_;
   const Layout& layout_;
   const ViewMap map_;
+  const bool serves_;
+  const int workers_;
   const absl::Duration timeout_;
   std::vector<std::vector<Work>> works_;  // by block
   absl::Duration waited_;

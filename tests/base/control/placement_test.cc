@@ -52,6 +52,46 @@ TEST(PlacementTest, EveryMemberHoldsEquallyMuchAndReplicasLieApart) {
   }
 }
 
+View MakeServedView(int workers, int servers, bool mixed) {
+  View view = MakeView(std::vector<std::string>(workers + servers, "here"), 0, 1);
+  for (int i = workers; i < workers + servers; ++i) {
+    view.members[i].role = MemberRole::kParameterServer;
+  }
+  view.strategy.sync = SyncPath::kParameterServer;
+  view.strategy.servers = servers;
+  view.strategy.mixed = mixed;
+  return view;
+}
+
+TEST(PlacementTest, DedicatedServersOwnEverythingWhileThereAreAny) {
+  EXPECT_THAT(ShardOwners(MakeServedView(3, 2, false)), ElementsAre(3, 4));
+  EXPECT_THAT(ShardHolders(MakeServedView(3, 2, false)),
+              ElementsAre(ElementsAre(3, 4), ElementsAre(4, 3)));
+  EXPECT_THAT(ShardOwners(MakeServedView(3, 0, false)), ElementsAre(0, 1, 2));
+  View view = MakeServedView(2, 1, false);
+  view.leaving = {view.members[2].incarnation};
+  EXPECT_THAT(ShardOwners(view), ElementsAre(0, 1)) << "the server gives what it has";
+  EXPECT_THAT(ShardOwners(MakeServedView(0, 2, true)), ElementsAre(0, 1)) << "no worker is left";
+}
+
+// Then each link carries the same in each direction: a server's n times its part, a worker's all
+// the others' parts, and what the others push to its own.
+TEST(PlacementTest, MixedPartsKeepAllLinksEquallyBusy) {
+  for (int n = 1; n <= 9; ++n) {
+    for (int k = 1; k <= 9; ++k) {
+      const std::vector<int64_t> weights = ShardWeights(MakeServedView(n, k, true));
+      const double server = static_cast<double>(weights[n]);
+      const double worker = static_cast<double>(weights[0]);
+      const double all = n * worker + k * server;
+      if (n <= k) {
+        EXPECT_EQ(worker, 0) << n << " " << k;
+      } else {
+        EXPECT_EQ(n * server, all - worker + (n - 1) * worker) << n << " " << k;
+      }
+    }
+  }
+}
+
 TEST(PlacementTest, AReplicaLiesOnAnotherHostWhereThatCanBe) {
   for (const auto& hosts :
        {std::vector<std::string>{"a", "a", "b", "b"}, std::vector<std::string>{"a", "b", "a", "b"},

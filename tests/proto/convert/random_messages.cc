@@ -52,6 +52,20 @@ Member AMember(Random& random, int64_t index) {
           .device = Coin(random) ? "cpu" : ""};
 }
 
+Strategy AStrategy(Random& random) {
+  Strategy strategy{.replicas = static_cast<int32_t>(Below(random, 9)),
+                    .transport = static_cast<SyncTransport>(Below(random, 4))};
+  if (Coin(random)) {
+    strategy.stage = static_cast<int32_t>(Below(random, 4));
+    strategy.algorithm = static_cast<SyncAlgorithm>(Below(random, 3));
+  } else {
+    strategy.sync = SyncPath::kParameterServer;
+    strategy.servers = static_cast<int32_t>(Below(random, 5));
+    strategy.mixed = strategy.servers > 0 && Coin(random);
+  }
+  return strategy;
+}
+
 View AView(Random& random) {
   View view;
   view.epoch = AnEpoch(random) | 1;
@@ -59,10 +73,11 @@ View AView(Random& random) {
   for (int64_t i = Below(random, 6); i >= 0; --i) view.members.push_back(AMember(random, i));
   view.resume = Tag(random);
   view.hold = Coin(random);
-  view.strategy = {.stage = static_cast<int32_t>(Below(random, 4)),
-                   .replicas = static_cast<int32_t>(Below(random, 9)),
-                   .algorithm = static_cast<SyncAlgorithm>(Below(random, 3)),
-                   .transport = static_cast<SyncTransport>(Below(random, 4))};
+  const int64_t workers = 1 + Below(random, static_cast<int64_t>(view.members.size()));
+  for (size_t i = static_cast<size_t>(workers); i < view.members.size(); ++i) {
+    view.members[i].role = MemberRole::kParameterServer;
+  }
+  view.strategy = AStrategy(random);
   for (size_t i = 1; i < view.members.size(); ++i) {
     if (Below(random, 4) == 0) view.leaving.push_back(view.members[i].incarnation);
   }
@@ -163,7 +178,7 @@ WorkerMessage RandomWorkerMessage(Random& random) {
 }
 
 Directive RandomDirective(Random& random) {
-  switch (random() % 10) {
+  switch (random() % 11) {
     case 0: {
       const int64_t heartbeat = 1 + Below(random, 10'000);
       return Welcome{.fleet_id = "f" + Text(random, 20),
@@ -203,6 +218,8 @@ Directive RandomDirective(Random& random) {
                     .outcome = static_cast<JobState>(5 + Below(random, 3)),
                     .reason = Text(random, 100),
                     .unknown = Below(random, 2) == 1};
+    case 9:
+      return Dismiss{.job = "j" + Text(random, 20), .epoch = AnEpoch(random) | 1};
     default:
       return Release{.reason = Text(random, 100)};
   }

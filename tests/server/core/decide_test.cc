@@ -171,5 +171,21 @@ TEST(FindSourceTest, WhoHoldsEverythingGivesEverything) {
   EXPECT_EQ(source->view.members.size(), 2u);
 }
 
+// One server owns everything in view 4. It has freed the whole state it had before, the worker has
+// not yet: were that to give, the death of the worker would lose what the server holds.
+TEST(FindSourceTest, AnOwnerThatHasFreedTheOlderStateGives) {
+  Activate last = SharedOut();
+  last.move->view.strategy = Strategy();
+  last.view.strategy = {.sync = SyncPath::kParameterServer, .replicas = 0, .servers = 1};
+  last.view.members.resize(2);
+  last.view.members[1].role = MemberRole::kParameterServer;
+  const auto source =
+      FindSource({Holding(kA, {.next = 4, .whole = true}), Holding(kB, {.map = 4})}, last);
+  ASSERT_TRUE(source.has_value());
+  EXPECT_EQ(source->view.epoch, 4u);
+  EXPECT_TRUE(source->view.strategy.serves());
+  EXPECT_THAT(source->givers, ElementsAre(kA, kB));
+}
+
 }  // namespace
 }  // namespace muster

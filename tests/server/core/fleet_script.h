@@ -32,26 +32,34 @@ class FleetScript {
 
   Lines Feed(const coordinator::Event& event) { return Render(core_.Handle(event, now_)); }
 
-  Lines Submit(int min_workers, int start_workers, Step steps, int max_workers = 8) {
+  Lines Submit(int min_workers, int start_workers, Step steps, int max_workers = 8,
+               const Strategy& strategy = {}) {
     coordinator::JobSubmitted submitted;
     submitted.plan.id = "j";
     submitted.plan.min_workers = min_workers;
     submitted.plan.start_workers = start_workers;
     submitted.plan.max_workers = max_workers;
     submitted.plan.total_steps = steps;
+    submitted.plan.strategy = strategy;
     submitted.request_id = "r";
     return Feed(submitted);
   }
 
   // Worker n is named "w<n>" unless told otherwise, and has incarnation n.
-  Lines Join(uint64_t worker, std::string name = "") {
+  Lines Join(uint64_t worker, std::string name = "", MemberRole role = MemberRole::kWorker) {
     Hello hello;
+    hello.self.role = role;
     hello.protocol_version = kControlProtocolVersion;
     hello.self.name = name.empty() ? "w" + std::to_string(worker) : name;
     hello.self.incarnation = Incarnation{worker};
     Lines lines = Feed(coordinator::SessionOpened{hello});
     for (const std::string& line : Say(worker)) lines.push_back(line);
     return lines;
+  }
+
+  // A parameter server.
+  Lines JoinServer(uint64_t server) {
+    return Join(server, "p" + std::to_string(server), MemberRole::kParameterServer);
   }
 
   // Sends the status as it stands.
@@ -70,17 +78,34 @@ class FleetScript {
 
   // Runs (or rests) in the view of `epoch` with this state.
   Lines Run(uint64_t worker, Epoch epoch, StateTag applied,
-            WorkerPhase phase = WorkerPhase::kRunning) {
+            WorkerPhase phase = WorkerPhase::kRunning, bool whole = true) {
     WorkerStatus& s = statuses_[worker];
     s.job = "j";
     s.phase = phase;
     s.seen_epoch = s.answered_epoch = s.active_epoch = epoch;
     s.has_state = true;
-    s.holdings.whole = true;
+    s.holdings.whole = whole;
     s.applied = applied;
     s.prepared.reset();
     s.record.reset();
     s.caught_up = false;
+    return Say(worker);
+  }
+
+  // The same of a member that holds its part of the view of `epoch`.
+  Lines RunPart(uint64_t worker, Epoch epoch, StateTag applied,
+                WorkerPhase phase = WorkerPhase::kRunning) {
+    WorkerStatus& s = statuses_[worker];
+    s.holdings = {.map = epoch};
+    return Run(worker, epoch, applied, phase, /*whole=*/false);
+  }
+
+  // Is ready to join.
+  Lines Learned(uint64_t worker) {
+    WorkerStatus& s = statuses_[worker];
+    s.job = "j";
+    s.phase = WorkerPhase::kLearning;
+    s.caught_up = true;
     return Say(worker);
   }
 

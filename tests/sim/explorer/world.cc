@@ -41,11 +41,21 @@ World::World(const Scope& scope)
   submitted.plan.total_steps = scope.steps;
   submitted.plan.strategy.stage = scope.stage;
   submitted.plan.strategy.replicas = scope.replicas;
+  if (scope.servers > 0) {
+    submitted.plan.strategy.sync = SyncPath::kParameterServer;
+    submitted.plan.strategy.servers = scope.servers;
+  }
   Tell(submitted);
+  for (int i = 0; i < scope.servers; ++i) {
+    places_.emplace_back();
+    places_.back().name = std::string(1, static_cast<char>('p' + i));
+    places_.back().role = MemberRole::kParameterServer;
+    StartWorker(places_.size() - 1);
+  }
   for (int i = 0; i < scope.members; ++i) {
     places_.emplace_back();
     places_.back().name = std::string(1, static_cast<char>('a' + i));
-    StartWorker(static_cast<size_t>(i));
+    StartWorker(places_.size() - 1);
   }
   RunQuietly();
   for (int i = 0; i < scope.joiners; ++i) {
@@ -86,6 +96,7 @@ void World::StartWorker(size_t slot) {
   WorkerOptions options;
   options.self.name = place.name;
   options.self.incarnation = Incarnation{(slot + 1) + 10 * place.generation++};
+  options.self.role = place.role;
   options.rules = scope_.rules;
   place.incarnation = options.self.incarnation;
   place.timers.clear();
@@ -263,7 +274,12 @@ void World::Make(const Move& move) {
     case MoveKind::kSwitch: {
       ++switches_;
       Strategy strategy = coordinator_.persistent().jobs.front().strategy;
-      strategy.stage = strategy.stage == 0 ? 1 : 0;
+      if (scope_.servers > 0) {
+        strategy.sync = strategy.serves() ? SyncPath::kAllReduce : SyncPath::kParameterServer;
+        strategy.servers = strategy.serves() ? scope_.servers : 0;
+      } else {
+        strategy.stage = strategy.stage == 0 ? 1 : 0;
+      }
       Tell(coordinator::StrategyRequested{"j", strategy});
       break;
     }

@@ -64,7 +64,8 @@ struct Scope {
   int orphans = 0;  // timers of workers without a coordinator that fire
   int stage = 0;    // above 0: the state is in shards
   int replicas = 1;
-  int switches = 0;  // between stage 0 and 1
+  int servers = 0;   // the state is on these, beside the members
+  int switches = 0;  // between stage 0 and 1, or to servers and from them
   ProtocolRules rules;
 };
 
@@ -113,6 +114,7 @@ class World : public Fleet {
   struct Place {
     std::optional<ModelWorker> worker;
     WorkerName name;
+    MemberRole role = MemberRole::kWorker;
     Incarnation incarnation;
     uint64_t generation = 0;
     bool attached = false;

@@ -25,10 +25,15 @@ class StrategiesTest : public testing::Test {
  protected:
   StrategiesTest() : spec_(SmallJob(files_, directory_.path())) { spec_.training.steps = 12; }
 
-  View ViewIn(int ranks, const Strategy& strategy) const {
+  // As many parameter servers as the strategy takes stand behind the workers.
+  View ViewIn(int workers, const Strategy& strategy) const {
+    const int ranks = workers + strategy.servers;
     View view = ViewOf(ranks, 1);
     view.strategy = strategy;
-    for (int i = 0; i < ranks; ++i) view.members[i].incarnation = Incarnation{uint64_t(i) + 1};
+    for (int i = 0; i < ranks; ++i) {
+      view.members[i].incarnation = Incarnation{uint64_t(i) + 1};
+      if (i >= workers) view.members[i].role = MemberRole::kParameterServer;
+    }
     return view;
   }
 
@@ -39,8 +44,9 @@ class StrategiesTest : public testing::Test {
     std::vector<double> losses;
     std::vector<EvaluationMetrics> evaluations;
   };
-  Result TrainIn(int ranks, const Strategy& strategy) {
-    const View view = ViewIn(ranks, strategy);
+  Result TrainIn(int workers, const Strategy& strategy) {
+    const View view = ViewIn(workers, strategy);
+    const int ranks = static_cast<int>(view.members.size());
     auto rigs = MakeRigs(spec_, files_, ranks);
     const Layout& layout = rigs[0]->job->layout();
     const ViewMap map = MapOf(view, layout).value();
@@ -67,7 +73,10 @@ class StrategiesTest : public testing::Test {
     result.losses = rigs[0]->control.losses;
     result.evaluations = rigs[0]->control.evaluations;
     result.hash = hashes[0];
-    for (const std::string& hash : hashes) EXPECT_EQ(hash, hashes[0]) << "ranks differ";
+    for (Rank rank = 0; rank < ranks; ++rank) {
+      EXPECT_EQ(hashes[rank], rank < workers ? hashes[0] : "") << "rank " << rank;
+      EXPECT_EQ(rigs[rank]->control.losses, result.losses) << "rank " << rank;
+    }
     result.arrays.assign(static_cast<size_t>(rigs[0]->job->rule().state_slots()) + 1,
                          std::vector<float>(layout.padded_count()));
     for (const Shard& shard : map.map.shards()) {
@@ -117,12 +126,40 @@ TEST_F(StrategiesTest, EveryStageMakesTheSameBits) {
   }
 }
 
+// Servers of their own, on the workers, and both, with fewer and with more workers than servers.
+TEST_F(StrategiesTest, ParameterServersMakeTheSameBits) {
+  spec_.training.evaluate_every = 5;
+  for (int workers : {1, 2, 3, 5}) {
+    for (int micro_batch : {4, 48}) {
+      spec_.training.micro_batch = micro_batch;
+      const Result expected = TrainIn(workers, {});
+      for (int servers : {0, 1, 2, 4}) {
+        for (bool mixed : {false, true}) {
+          if (mixed && servers == 0) continue;
+          SCOPED_TRACE(absl::StrCat(workers, " workers, ", servers, " servers, micro-batches of ",
+                                    micro_batch, mixed ? ", mixed" : ""));
+          const Result result = TrainIn(
+              workers, {.sync = SyncPath::kParameterServer, .servers = servers, .mixed = mixed});
+          EXPECT_EQ(result.arrays, expected.arrays);
+          EXPECT_EQ(result.hash, expected.hash);
+          EXPECT_EQ(result.losses, expected.losses);
+          ASSERT_EQ(result.evaluations.size(), expected.evaluations.size());
+          for (size_t i = 0; i < expected.evaluations.size(); ++i) {
+            EXPECT_EQ(result.evaluations[i].test_loss, expected.evaluations[i].test_loss);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST_F(StrategiesTest, FrozenTensorsStayAsTheyAreInEveryStage) {
   spec_.training.optimizer.groups = {{.tensors = {"fc1.*"}, .frozen = true}};
   const Result expected = TrainIn(3, {});
   for (int stage : {1, 2, 3}) {
     EXPECT_EQ(TrainIn(3, {.stage = stage}).arrays, expected.arrays) << "stage " << stage;
   }
+  EXPECT_EQ(TrainIn(3, {.sync = SyncPath::kParameterServer, .servers = 2}).arrays, expected.arrays);
 }
 
 TEST_F(StrategiesTest, ClippedStepsAreTheSameInEveryStage) {
@@ -131,6 +168,8 @@ TEST_F(StrategiesTest, ClippedStepsAreTheSameInEveryStage) {
   for (int stage : {1, 2, 3}) {
     EXPECT_EQ(TrainIn(4, {.stage = stage}).arrays, expected.arrays) << "stage " << stage;
   }
+  EXPECT_EQ(TrainIn(4, {.sync = SyncPath::kParameterServer, .servers = 3, .mixed = true}).arrays,
+            expected.arrays);
 }
 
 }  // namespace
