@@ -62,6 +62,85 @@ class StrategiesTest(FleetTest):
         self.assertIn("restart", [change["cause"] for change in summary["view_changes"]])
 
 
+class ParameterServersTest(DaemonsTest):
+
+    def run_job(self, name, servers=2, workers=3, **changes):
+        up = self.up(name, self.job(f"{name}.json", steps=STEPS, **changes), workers,
+                     "--servers", str(servers))
+        return self.check_complete(up, STEPS)
+
+    def test_parameter_servers_make_the_same_bits(self):
+        expected = self.run_job("replicated")
+        served = {"sync": "PARAMETER_SERVER"}
+        for name, strategy in {
+                "on-workers": served,
+                "dedicated": {**served, "servers": 2},
+                "mixed": {**served, "servers": 1, "mixed": True},
+        }.items():
+            summary = self.run_job(name, strategy=strategy)
+            self.assertEqual(summary["parameters_sha256"], expected["parameters_sha256"], name)
+            self.assertEqual(summary["test_accuracy"], expected["test_accuracy"], name)
+        switched = self.run_job(
+            "switched", strategy={**served, "servers": 2},
+            switches=[
+                {"after_step": 20, "strategy": {"stage": 3}},
+                {"after_step": 60, "strategy": {**served, "servers": 1, "mixed": True}},
+                {"after_step": 100, "strategy": {}},
+                {"after_step": 140, "strategy": {**served, "servers": 2, "replicas": 0}},
+            ])
+        self.assertEqual(switched["parameters_sha256"], expected["parameters_sha256"])
+
+    def test_the_death_of_a_server_within_the_replicas_loses_no_step(self):
+        up = self.up("kill", self.job(steps=STEPS * 2, strategy={
+            "sync": "PARAMETER_SERVER", "servers": 2}), 2, "--servers", "2", "--respawn")
+        up.wait_for_step(40, world_size=4)
+        os.kill(up.pids()["server-1"], signal.SIGKILL)
+        up.wait_for_step(60, world_size=3)
+        os.kill(up.pids()["worker-0"], signal.SIGKILL)
+        summary = self.check_complete(up, STEPS * 2)
+        causes = [change["cause"] for change in summary["view_changes"]]
+        self.assertEqual(causes.count("death"), 2, causes)
+        self.assertNotIn("restart", causes)
+
+    def test_after_the_death_of_the_only_server_the_job_starts_from_its_checkpoint(self):
+        checkpoints = {"directory": str(self.directory / "checkpoints"), "every": 20}
+        up = self.up("only", self.job(steps=STEPS, checkpoints=checkpoints, strategy={
+            "sync": "PARAMETER_SERVER", "servers": 1}), 2, "--servers", "1")
+        up.wait_for_step(50, world_size=3)
+        os.kill(up.pids()["server-0"], signal.SIGKILL)
+        up.wait()
+        summary = up.summary()
+        self.assertEqual(summary["state"], "succeeded", summary)
+        self.assertIn("restart", [change["cause"] for change in summary["view_changes"]])
+
+    def test_servers_come_and_go_while_the_job_runs(self):
+        self.start_fleet(2)
+        job = self.submit(self.job(steps=4000, workers={"min": 1, "start": 2}))
+        self.start_worker("s0", "--role", "parameter-server")
+        self.assertTrue(wait_until(lambda: len(self.members()) == 3))
+        code, out, error = self.muster("switch", job, "--sync", "parameter-server", "--servers", "2")
+        self.assertEqual(code, 0, error)
+        self.assertIn("trains by up to 2 parameter servers", out)
+
+        def view():
+            return [member["name"] for member in self.status(job)["view"]["members"]]
+        self.assertTrue(wait_until(lambda: view() == ["w0", "w1", "s0"]), view())
+        self.start_worker("s1", "--role", "parameter-server")
+        self.assertTrue(wait_until(lambda: view() == ["w0", "w1", "s0", "s1"]), view())
+        self.assertIn("2 workers, 2 servers", self.muster("status", job)[1])
+        self.workers["s0"].send_signal(signal.SIGTERM)
+        self.assertEqual(self.workers["s0"].wait(30), 0)
+        self.assertTrue(wait_until(lambda: view() == ["w0", "w1", "s1"]), view())
+        code, _, error = self.muster("switch", job, "--sync", "all-reduce")
+        self.assertEqual(code, 0, error)
+        self.assertTrue(wait_until(lambda: view() == ["w0", "w1"]), view())
+        self.assertTrue(wait_until(lambda: "idle" in self.muster("members")[1]))
+        code, _, error = self.muster("switch", job, "--servers", "1")
+        self.assertEqual(code, 2, error)
+        self.assertIn("strategy.servers", error)
+        self.assertEqual(self.muster("cancel", job)[0], 0)
+
+
 class SwitchCommandTest(DaemonsTest):
 
     def test_a_running_job_is_switched_and_drained(self):

@@ -12,10 +12,10 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "state/sharding.h"
 #include "tests/collectives/transport/mesh_fixture.h"
 #include "tests/state/corrupting_transport.h"
 #include "tests/state/random_layout.h"
+#include "tests/state/strategy_maps.h"
 
 namespace muster {
 namespace {
@@ -141,10 +141,6 @@ Scenario MakeScenario(ShardMap before, ShardMap after,
   EXPECT_TRUE(plan.ok()) << plan.status();
   if (plan.ok()) scenario.plan = *plan;
   return scenario;
-}
-
-ShardMap Sharded(const Layout& layout, int workers, int replicas = 0) {
-  return ShardedState(layout, workers, 3, {.count = replicas, .hosts = {}}).value().masters;
 }
 
 // Old ranks are the first participants, but for the dead; new ranks are the last.
@@ -289,16 +285,13 @@ TEST_P(MoveStateTest, FromAnyNumberOfWorkersToAnyOther) {
 
 TEST_P(MoveStateTest, AcrossStrategies) {
   const Layout layout = RandomLayout(77);
-  const auto served = [&layout](int workers, int servers, ServerPlacement placement) {
-    return ServedState(layout, workers, servers, placement, {}).value().masters;
-  };
   const ShardMap all = ShardMap::Replicated(layout.padded_count(), 3).value();
   const Scenario scenarios[] = {
       // Workers to servers, and back to fewer.
-      Resize(Sharded(layout, 3), served(3, 2, ServerPlacement::kDedicated)),
-      Resize(served(3, 2, ServerPlacement::kDedicated), Sharded(layout, 2)),
-      Resize(served(3, 1, ServerPlacement::kMixed), all),
-      Resize(all, served(3, 1, ServerPlacement::kMixed)),
+      Resize(Sharded(layout, 3), Served(layout, 3, 2, /*mixed=*/false)),
+      Resize(Served(layout, 3, 2, /*mixed=*/false), Sharded(layout, 2)),
+      Resize(Served(layout, 3, 1, /*mixed=*/true), all),
+      Resize(all, Served(layout, 3, 1, /*mixed=*/true)),
       // Heal after deaths, with a newcomer.
       Resize(Sharded(layout, 4, 1), Sharded(layout, 4, 1), {2}),
       Resize(all, ShardMap::Replicated(layout.padded_count(), 4).value(), {0, 1}),

@@ -7,8 +7,8 @@
 
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
-#include "state/sharding.h"
 #include "tests/state/random_layout.h"
+#include "tests/state/strategy_maps.h"
 
 namespace muster {
 namespace {
@@ -35,26 +35,17 @@ std::vector<Rank> RanksFrom(Rank first, int size) {
 
 // The map of any strategy with `size` members.
 ShardMap RandomMap(const Layout& layout, int size, std::mt19937& random) {
-  const ReplicaOptions replicas = {.count = static_cast<int>(Draw(random, 0, 2)), .hosts = {}};
-  switch (Draw(random, 0, 4)) {
+  const int replicas = static_cast<int>(Draw(random, 0, 2));
+  switch (Draw(random, 0, 3)) {
     case 0:
       return ShardMap::Replicated(layout.padded_count(), size).value();
     case 1: {
-      int group_size = static_cast<int>(Draw(random, 1, size));
-      while (size % group_size != 0) ++group_size;
-      return HybridShardedState(layout, size, group_size, 3).value().masters;
-    }
-    case 2: {
-      if (size == 1) break;
-      const int servers = static_cast<int>(Draw(random, 1, size - 1));
-      const auto placement =
-          Draw(random, 0, 1) == 0 ? ServerPlacement::kDedicated : ServerPlacement::kMixed;
-      return ServedState(layout, size - servers, servers, placement, replicas).value().masters;
+      const int servers = static_cast<int>(Draw(random, 0, size - 1));
+      return Served(layout, size - servers, servers, Draw(random, 0, 1) == 0, replicas);
     }
     default:
-      break;
+      return Sharded(layout, size, replicas);
   }
-  return ShardedState(layout, size, 3, replicas).value().masters;
 }
 
 // What each participant holds at kTag, element by element.
@@ -198,7 +189,7 @@ TEST(PlanReshardTest, AnyStrategyToAnyOtherWithDeathsAndJoins) {
 
 TEST(PlanReshardTest, WhatIsInPlaceStays) {
   const Layout layout = RandomLayout(5);
-  const ShardMap map = ShardedState(layout, 4, 3, {.count = 1, .hosts = {}}).value().masters;
+  const ShardMap map = Sharded(layout, 4, 1);
   const auto holdings = HoldingsOf(map, Everyone(4), kTag);
   EXPECT_THAT(PlanReshard(kTag, holdings, map, RanksFrom(0, 4), 4)->transfers, IsEmpty());
 }
@@ -214,7 +205,7 @@ TEST(PlanReshardTest, AJoinerIsServedByAllReplicasAlike) {
 
 TEST(PlanReshardTest, ADeathOnlyPromotesWhereReplicasAre) {
   const Layout layout = RandomLayout(6);
-  const ShardMap before = ShardedState(layout, 3, 3, {.count = 1, .hosts = {}}).value().masters;
+  const ShardMap before = Sharded(layout, 3, 1);
   // Rank 1 died. Its replica, rank 2, owns its slices now.
   std::vector<Shard> promoted;
   for (Shard shard : before.shards()) {

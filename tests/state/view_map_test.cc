@@ -11,8 +11,16 @@
 namespace muster {
 namespace {
 
-View MakeView(Epoch epoch, const std::vector<uint64_t>& members, int stage, int replicas) {
+// With the last `servers` of them parameter servers that own the state, `stage` is 0.
+View MakeView(Epoch epoch, const std::vector<uint64_t>& members, int stage, int replicas,
+              int servers = 0, bool mixed = false) {
   View view;
+  if (servers > 0) {
+    view.strategy.sync = SyncPath::kParameterServer;
+    view.strategy.servers = servers;
+    view.strategy.mixed = mixed;
+    stage = 0;
+  }
   view.epoch = epoch;
   view.strategy.stage = stage;
   view.strategy.replicas = replicas;
@@ -20,6 +28,9 @@ View MakeView(Epoch epoch, const std::vector<uint64_t>& members, int stage, int 
   for (uint64_t member : members) {
     view.members.emplace_back();
     view.members.back().incarnation = Incarnation{member};
+    if (view.members.size() + static_cast<size_t>(servers) > members.size()) {
+      view.members.back().role = MemberRole::kParameterServer;
+    }
   }
   return view;
 }
@@ -56,6 +67,22 @@ TEST(ViewMapTest, ShardsAreSlicesOfEveryBucket) {
   }
 }
 
+// Sums go by the workers' cut, whoever owns them; servers own nothing of it.
+TEST(ViewMapTest, TheOrderOfSumsIsThatOfTheWorkersAlone) {
+  const Layout layout = RandomLayout(3);
+  const ViewMap replicated = MapOf(MakeView(3, {1, 2, 3}, 0, 0), layout).value();
+  for (const bool mixed : {false, true}) {
+    const ViewMap served = MapOf(MakeView(3, {1, 2, 3, 4, 5}, 0, 0, 2, mixed), layout).value();
+    ASSERT_EQ(served.order.owners(), 3);
+    ASSERT_EQ(served.slices.owners(), 5);
+    for (int bucket = 0; bucket < served.order.bucket_count(); ++bucket) {
+      EXPECT_EQ(served.order.CountsOf(bucket), replicated.slices.CountsOf(bucket));
+    }
+    EXPECT_EQ(served.slices.OwnedBy(0) > 0, mixed);
+    EXPECT_GT(served.slices.OwnedBy(4), served.slices.OwnedBy(0));
+  }
+}
+
 // From any view to any other, with any givers that hold every shard: afterwards each rank holds
 // what the new view gives it, and every range came from one that held it.
 TEST(ViewMapTest, AMoveLeavesEveryRankWithItsPart) {
@@ -68,7 +95,11 @@ TEST(ViewMapTest, AMoveLeavesEveryRankWithItsPart) {
     const Layout layout = RandomLayout(static_cast<uint32_t>(round));
     std::vector<uint64_t> old_members;
     for (int i = 1 + below(6); i > 0; --i) old_members.push_back(static_cast<uint64_t>(i));
-    const View from = MakeView(3, old_members, below(3), below(3));
+    const auto servers_among = [&](const std::vector<uint64_t>& members) {
+      return below(3) == 0 ? below(static_cast<int>(members.size()) + 1) : 0;
+    };
+    const View from =
+        MakeView(3, old_members, below(3), below(3), servers_among(old_members), below(2) == 0);
     // Some of them, and others.
     std::vector<uint64_t> new_members;
     std::vector<Incarnation> givers;
@@ -80,7 +111,8 @@ TEST(ViewMapTest, AMoveLeavesEveryRankWithItsPart) {
     for (int i = below(3); i > 0; --i) new_members.push_back(100 + static_cast<uint64_t>(i));
     std::shuffle(new_members.begin(), new_members.end(), random);
     Activate activate;
-    activate.view = MakeView(4, new_members, below(3), below(3));
+    activate.view =
+        MakeView(4, new_members, below(3), below(3), servers_among(new_members), below(2) == 0);
     if (new_members.empty() || LeastHolders(from, givers) == 0) continue;
     activate.move = MoveSource{from, givers};
     ++moves;

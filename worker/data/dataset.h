@@ -20,6 +20,13 @@ struct Normalization {
   float standard_deviation = 1;
 };
 
+// What a model's shape depends on.
+struct DatasetShape {
+  int64_t size = 0;                    // samples
+  std::vector<int64_t> feature_shape;  // of one
+  bool operator==(const DatasetShape&) const = default;
+};
+
 class Dataset {
  public:
   // `features` holds the samples one after the other, each row-major of `feature_shape`; `labels`
@@ -30,6 +37,7 @@ class Dataset {
                                         std::vector<int64_t> feature_shape, int32_t class_count,
                                         Normalization normalization);
 
+  DatasetShape shape() const { return {size(), feature_shape_}; }
   int64_t size() const { return static_cast<int64_t>(labels_.size()); }
   const std::vector<int64_t>& feature_shape() const { return feature_shape_; }
   int64_t feature_count() const { return feature_count_; }  // elements of one sample

@@ -36,55 +36,75 @@ absl::StatusOr<uint32_t> ReadWord(ByteSource& source, const std::string& path,
   return value;
 }
 
-// Reads the whole file, which must have exactly `dimension_count` dimensions of unsigned bytes.
-// `kind` ("images", "labels") is for messages.
-absl::StatusOr<IdxArray> ReadIdx(FileSystem& files, const std::string& path, absl::string_view kind,
-                                 size_t dimension_count, int64_t max_bytes) {
-  MUSTER_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source, OpenByteSource(files, path));
-  MUSTER_ASSIGN_OR_RETURN(const uint32_t magic, ReadWord(*source, path, "the magic number"));
+struct IdxHeader {
+  std::vector<int64_t> dimensions;
+  int64_t bytes = 1;  // of data
+};
+
+absl::Status Truncated(const ByteSource& source, const std::string& path, const IdxHeader& header,
+                       absl::string_view found) {
+  return absl::DataLossError(absl::StrCat(
+      path, ": the data is truncated: the dimensions (", absl::StrJoin(header.dimensions, ", "),
+      ") need ", header.bytes, " bytes, ", source.description(), " has ", found));
+}
+
+// Of a file that must have exactly `dimension_count` dimensions of unsigned bytes. `kind`
+// ("images", "labels") is for messages.
+absl::StatusOr<IdxHeader> ReadHeader(ByteSource& source, const std::string& path,
+                                     absl::string_view kind, size_t dimension_count,
+                                     int64_t max_bytes) {
+  MUSTER_ASSIGN_OR_RETURN(const uint32_t magic, ReadWord(source, path, "the magic number"));
   const uint32_t expected_magic = uint32_t{kUnsignedByte} << 8 | dimension_count;
   if (magic != expected_magic) {
     return absl::InvalidArgumentError(absl::StrFormat(
         "%s: expected an IDX file of %s (magic number 0x%08x), got magic number 0x%08x", path, kind,
         expected_magic, magic));
   }
-  IdxArray array;
-  int64_t bytes = 1;
+  IdxHeader header;
   for (size_t i = 0; i < dimension_count; ++i) {
     MUSTER_ASSIGN_OR_RETURN(const uint32_t dimension,
-                            ReadWord(*source, path, absl::StrCat("dimension ", i)));
-    array.dimensions.push_back(dimension);
+                            ReadWord(source, path, absl::StrCat("dimension ", i)));
+    header.dimensions.push_back(dimension);
     if (dimension == 0) {
       return absl::InvalidArgumentError(
           absl::StrCat(path, ": dimension ", i, " of the ", kind, " is zero"));
     }
-    if (__builtin_mul_overflow(bytes, int64_t{dimension}, &bytes) || bytes > max_bytes) {
+    if (__builtin_mul_overflow(header.bytes, int64_t{dimension}, &header.bytes) ||
+        header.bytes > max_bytes) {
       return absl::ResourceExhaustedError(
           absl::StrCat(path, ": the header declares ", kind, " of dimensions (",
-                       absl::StrJoin(array.dimensions, ", "), "...), more than the limit of ",
+                       absl::StrJoin(header.dimensions, ", "), "...), more than the limit of ",
                        max_bytes, " bytes"));
     }
   }
-  const auto truncated = [&](absl::string_view found) {
-    return absl::DataLossError(absl::StrCat(path, ": the data is truncated: the dimensions (",
-                                            absl::StrJoin(array.dimensions, ", "), ") need ", bytes,
-                                            " bytes, ", source->description(), " has ", found));
-  };
-  if (bytes > source->size_bound()) {
-    return truncated(absl::StrCat("at most ", source->size_bound()));
+  if (header.bytes > source.size_bound()) {
+    return Truncated(source, path, header, absl::StrCat("at most ", source.size_bound()));
   }
-  array.data.resize(static_cast<size_t>(bytes));
+  return header;
+}
+
+// The whole file.
+absl::StatusOr<IdxArray> ReadIdx(FileSystem& files, const std::string& path, absl::string_view kind,
+                                 size_t dimension_count, int64_t max_bytes) {
+  MUSTER_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source, OpenByteSource(files, path));
+  MUSTER_ASSIGN_OR_RETURN(const IdxHeader header,
+                          ReadHeader(*source, path, kind, dimension_count, max_bytes));
+  IdxArray array;
+  array.dimensions = header.dimensions;
+  array.data.resize(static_cast<size_t>(header.bytes));
   MUSTER_ASSIGN_OR_RETURN(
       const size_t count,
       source->Read(absl::MakeSpan(reinterpret_cast<char*>(array.data.data()), array.data.size())));
-  if (count < array.data.size()) return truncated(absl::StrCat(count));
+  if (count < array.data.size()) {
+    return Truncated(*source, path, header, absl::StrCat(count));
+  }
   char extra;
   MUSTER_ASSIGN_OR_RETURN(const size_t extra_count, source->Read(absl::MakeSpan(&extra, 1)));
   if (extra_count > 0) {
-    return absl::DataLossError(absl::StrCat(path, ": expected the end of ", source->description(),
-                                            " after ", bytes, " bytes of data of dimensions (",
-                                            absl::StrJoin(array.dimensions, ", "),
-                                            "), got more bytes"));
+    return absl::DataLossError(
+        absl::StrCat(path, ": expected the end of ", source->description(), " after ", header.bytes,
+                     " bytes of data of dimensions (", absl::StrJoin(array.dimensions, ", "),
+                     "), got more bytes"));
   }
   return array;
 }
@@ -110,6 +130,15 @@ absl::StatusOr<Dataset> ReadIdxDataset(FileSystem& files, const std::string& ima
     return Annotate(dataset.status(), absl::StrCat(images_path, " with ", labels_path));
   }
   return dataset;
+}
+
+absl::StatusOr<DatasetShape> ReadIdxShape(FileSystem& files, const std::string& images_path,
+                                          const IdxOptions& options) {
+  MUSTER_ASSIGN_OR_RETURN(const std::unique_ptr<ByteSource> source,
+                          OpenByteSource(files, images_path));
+  MUSTER_ASSIGN_OR_RETURN(const IdxHeader header,
+                          ReadHeader(*source, images_path, "images", 3, options.max_bytes));
+  return DatasetShape{header.dimensions[0], {1, header.dimensions[1], header.dimensions[2]}};
 }
 
 }  // namespace muster

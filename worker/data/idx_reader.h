@@ -36,6 +36,10 @@ struct IdxOptions {
 absl::StatusOr<Dataset> ReadIdxDataset(FileSystem& files, const std::string& images_path,
                                        const std::string& labels_path, const IdxOptions& options);
 
+// The shape of the same data set by the header of its images alone, for whoever needs no samples.
+absl::StatusOr<DatasetShape> ReadIdxShape(FileSystem& files, const std::string& images_path,
+                                          const IdxOptions& options);
+
 }  // namespace muster
 
 #endif  // MUSTER_WORKER_DATA_IDX_READER_H_

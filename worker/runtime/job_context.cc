@@ -9,11 +9,11 @@
 namespace muster {
 namespace {
 
-ModelConfig ModelConfigOf(const JobSpec& spec, const Dataset& data) {
+ModelConfig ModelConfigOf(const JobSpec& spec, const DatasetShape& data) {
   ModelConfig config;
-  const std::vector<int64_t>& shape = data.feature_shape();  // (channels, rows, columns)
+  const std::vector<int64_t>& shape = data.feature_shape;  // (channels, rows, columns)
   if (const auto* mlp = std::get_if<MlpSpec>(&spec.model)) {
-    config.architecture = MlpConfig{.input = data.feature_count(),
+    config.architecture = MlpConfig{.input = shape[0] * shape[1] * shape[2],
                                     .hidden = {mlp->hidden.begin(), mlp->hidden.end()},
                                     .classes = spec.data.classes};
   } else {
@@ -45,26 +45,31 @@ LearningRateSchedule ScheduleOf(LearningRateSpec::Schedule schedule) {
 
 }  // namespace
 
-JobContext::JobContext(JobId id, JobSpec spec, Dataset train)
-    : id_(std::move(id)), spec_(std::move(spec)), train_(std::move(train)) {}
+JobContext::JobContext(JobId id, JobSpec spec) : id_(std::move(id)), spec_(std::move(spec)) {}
 
 absl::StatusOr<std::unique_ptr<JobContext>> JobContext::Create(const JobId& id, const JobSpec& spec,
-                                                               FileSystem& files, Device& device) {
+                                                               FileSystem& files, Device& device,
+                                                               bool samples) {
   const IdxDataSpec& data = spec.data;
   const IdxOptions idx{.class_count = data.classes,
                        .normalization = {.mean = data.mean, .standard_deviation = data.deviation}};
-  MUSTER_ASSIGN_OR_RETURN(Dataset train,
-                          ReadIdxDataset(files, data.train_images, data.train_labels, idx));
-  std::unique_ptr<JobContext> context(new JobContext(id, spec, std::move(train)));
-  if (data.has_test()) {
+  std::unique_ptr<JobContext> context(new JobContext(id, spec));
+  if (samples) {
+    MUSTER_ASSIGN_OR_RETURN(context->train_,
+                            ReadIdxDataset(files, data.train_images, data.train_labels, idx));
+    context->data_shape_ = context->train_->shape();
+  } else {
+    MUSTER_ASSIGN_OR_RETURN(context->data_shape_, ReadIdxShape(files, data.train_images, idx));
+  }
+  if (samples && data.has_test()) {
     MUSTER_ASSIGN_OR_RETURN(context->test_,
                             ReadIdxDataset(files, data.test_images, data.test_labels, idx));
-    if (context->test_->feature_shape() != context->train_.feature_shape()) {
+    if (context->test_->feature_shape() != context->train_->feature_shape()) {
       return absl::InvalidArgumentError(absl::StrCat(
           data.test_images, ": images have another size than those of ", data.train_images));
     }
   }
-  MUSTER_ASSIGN_OR_RETURN(const Step steps, ResolveSteps(spec, context->train_.size()));
+  MUSTER_ASSIGN_OR_RETURN(const Step steps, ResolveSteps(spec, context->data_shape_.size));
   const LearningRateSpec& rate = spec.training.learning_rate;
   context->learning_rate_ = {.schedule = ScheduleOf(rate.schedule),
                              .peak = rate.peak,
@@ -73,16 +78,16 @@ absl::StatusOr<std::unique_ptr<JobContext>> JobContext::Create(const JobId& id, 
                              .total_steps = steps};
   MUSTER_RETURN_IF_ERROR(Annotate(Validate(context->learning_rate_), "training.learning_rate"));
   context->plan_ = {.seed = spec.training.seed,
-                    .sample_count = context->train_.size(),
+                    .sample_count = context->data_shape_.size,
                     .micro_batch_size = spec.training.micro_batch,
                     .micro_batches_per_step = spec.training.micro_batches_per_step()};
   MUSTER_RETURN_IF_ERROR(Annotate(context->plan_.Validate(), "training"));
   MUSTER_ASSIGN_OR_RETURN(context->model_,
-                          CreateModel(ModelConfigOf(spec, context->train_), device));
+                          CreateModel(ModelConfigOf(spec, context->data_shape_), device));
   MUSTER_ASSIGN_OR_RETURN(context->rule_, UpdateRule::Create(RuleOptionsOf(spec.training.optimizer),
                                                              context->model_->layout()));
   // Buckets may change between runs; names, shapes, data and what the numbers depend on may not.
-  std::string text = absl::StrCat("v1 ", context->train_.size(), " ", data.classes, " ",
+  std::string text = absl::StrCat("v1 ", context->data_shape_.size, " ", data.classes, " ",
                                   spec.training.global_batch, " ", spec.training.micro_batch, " ",
                                   spec.training.seed, " ", Describe(spec.training.optimizer), " ",
                                   data.mean, " ", data.deviation);

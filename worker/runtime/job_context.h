@@ -21,16 +21,19 @@ namespace muster {
 // Immutable but for the model's scratch, which belongs to the training thread.
 class JobContext {
  public:
-  // Reads the data and builds the model. Errors name the file or the field of the job. `files` and
-  // `device` must outlive the object.
+  // Reads the data (`samples`; otherwise its shape alone) and builds the model. Errors name the
+  // file or the field of the job. `files` and `device` must outlive the object.
   static absl::StatusOr<std::unique_ptr<JobContext>> Create(const JobId& id, const JobSpec& spec,
-                                                            FileSystem& files, Device& device);
+                                                            FileSystem& files, Device& device,
+                                                            bool samples = true);
 
   const JobId& id() const { return id_; }
   const JobSpec& spec() const { return spec_; }
-  const Dataset& train() const { return train_; }
-  // nullptr if the job has no test set.
-  const Dataset* test() const { return test_ ? &*test_ : nullptr; }
+  const DatasetShape& data_shape() const { return data_shape_; }
+  bool has_test() const { return spec_.data.has_test(); }
+  // Require: samples were read.
+  const Dataset& train() const { return *train_; }
+  const Dataset& test() const { return *test_; }  // requires: has_test()
   Model& model() { return *model_; }
   const Layout& layout() const { return model_->layout(); }
   const UpdateRule& rule() const { return *rule_; }
@@ -42,11 +45,12 @@ class JobContext {
   uint64_t fingerprint() const { return fingerprint_; }
 
  private:
-  JobContext(JobId id, JobSpec spec, Dataset train);
+  JobContext(JobId id, JobSpec spec);
 
   const JobId id_;
   const JobSpec spec_;
-  const Dataset train_;
+  DatasetShape data_shape_;
+  std::optional<Dataset> train_;
   std::optional<Dataset> test_;
   std::unique_ptr<Model> model_;
   std::unique_ptr<UpdateRule> rule_;

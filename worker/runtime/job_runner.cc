@@ -226,8 +226,15 @@ absl::Status JobRunner::CheckMemory() const {
   const int64_t owners = std::max(1, context_->spec().workers.start);
   const int64_t holders = std::min<int64_t>(owners, 1 + strategy.replicas);
   const int64_t slots = context_->rule().state_slots() * count;
-  const int64_t needed = (2 * count + (strategy.sharded() ? slots * holders / owners : slots)) *
-                         static_cast<int64_t>(sizeof(float));
+  int64_t floats = 2 * count + (strategy.sharded() ? slots * holders / owners : slots);
+  if (options_.role == MemberRole::kParameterServer) {
+    // Parameters, gradient and slots of the shards it holds.
+    const int64_t servers = std::max(1, strategy.servers);
+    floats = (2 * count + slots) * std::min<int64_t>(servers, 1 + strategy.replicas) / servers;
+  } else if (strategy.servers > 0) {
+    floats = 2 * count;
+  }
+  const int64_t needed = floats * static_cast<int64_t>(sizeof(float));
   if (!available.has_value() || needed <= *available) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
       "this worker's memory is too small for the job: its %d parameters, gradients and optimizer "
@@ -268,7 +275,7 @@ bool JobRunner::Prepare(const JobId& job, const std::shared_ptr<const JobSpec>& 
     }
   }
   absl::StatusOr<std::unique_ptr<JobContext>> context =
-      JobContext::Create(job, spec, files_, device_);
+      JobContext::Create(job, spec, files_, device_, options_.role == MemberRole::kWorker);
   if (!context.ok()) {
     Fail(context.status());
     return false;
@@ -302,7 +309,7 @@ bool JobRunner::Prepare(const JobId& job, const std::shared_ptr<const JobSpec>& 
   logger_.Info("job_ready", "data and model are loaded",
                {{"job", job},
                 {"parameters", context_->layout().parameter_count()},
-                {"samples", context_->train().size()},
+                {"samples", context_->data_shape().size},
                 {"steps", context_->total_steps()}});
   return true;
 }

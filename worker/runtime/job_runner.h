@@ -59,6 +59,7 @@ struct JobRunnerOptions {
   std::shared_ptr<SharedArena> arena;
   std::string no_arena = "it has none";  // why there is no arena, where there is none
   std::string host;
+  MemberRole role = MemberRole::kWorker;
   std::string run_directory;       // for metrics files; empty: none
   WorkerGauges* gauges = nullptr;  // may be null
   // Is shown the mesh in force; may be null.

@@ -161,7 +161,7 @@ void JobRunner::FinalWork(Epoch epoch, const StateTag& tag) {
     communicator->Abort(status, culprit);
     ReportMeshFailure(epoch, status, culprit);
   };
-  if (context_->test() != nullptr) {
+  if (context_->has_test()) {
     const absl::StatusOr<EvaluationMetrics> evaluation =
         trainer_->Evaluate(*view_, *communicator, tag.step, &culprit);
     if (!evaluation.ok()) return mesh_failed(evaluation.status());

@@ -42,7 +42,7 @@ TrainingOutcome Trainer::Run(const View& view, Communicator& communicator, Step 
     return {Kind::kJobFailed, std::move(equipped)};
   }
   StepMemory memory(replica_, communicator, view, ExchangeOptions(view));
-  const int64_t evaluate_every = job_.test() != nullptr ? job_.spec().training.evaluate_every : 0;
+  const int64_t evaluate_every = job_.has_test() ? job_.spec().training.evaluate_every : 0;
   for (Step step = first; step <= job_.total_steps(); ++step) {
     if (control.StopRequested()) return {Kind::kStopped};
     const absl::Time start = absl::Now();
@@ -137,14 +137,14 @@ absl::StatusOr<Trainer::Computed> Trainer::ComputeGradients(const Communicator& 
   const int32_t most = (plan.micro_batches_per_step + size - 1) / size;
   const int32_t passes = view.strategy.stage == 3 ? most : std::max(1, mine.count());
   Computed sum;
-  inputs_.resize(plan.micro_batch_size * job_.train().feature_count());
-  labels_.resize(plan.micro_batch_size);
   for (int32_t pass = 0; pass < passes; ++pass) {
     memory.BeginPass(/*reduces=*/pass + 1 == passes);
     if (pass >= mine.count()) {
       MUSTER_RETURN_IF_ERROR(memory.DryPass());
       continue;
     }
+    inputs_.resize(plan.micro_batch_size * job_.train().feature_count());
+    labels_.resize(plan.micro_batch_size);
     job_.train().Gather(plan.SamplesOf(step, mine.first + pass), absl::MakeSpan(inputs_),
                         absl::MakeSpan(labels_));
     MUSTER_ASSIGN_OR_RETURN(const BatchResult result,
@@ -208,16 +208,16 @@ absl::StatusOr<EvaluationMetrics> Trainer::Evaluate(const View& view, Communicat
 absl::StatusOr<EvaluationMetrics> Trainer::Evaluate(const Communicator& communicator,
                                                     const View& view, StepMemory& memory,
                                                     Step step) {
-  const Dataset& test = *job_.test();
   const int size = view.workers();
   Chunk mine;  // nothing of a parameter server
-  if (communicator.rank() < size) mine = ChunkOf(test.size(), size, communicator.rank());
+  if (communicator.rank() < size) mine = ChunkOf(job_.test().size(), size, communicator.rank());
   const auto passes_over = [](int64_t count) {
     return (count + kEvaluationBatch - 1) / kEvaluationBatch;
   };
   // As in training: rank 0 has the most samples.
-  const int64_t passes = view.strategy.stage == 3 ? passes_over(ChunkOf(test.size(), size, 0).count)
-                                                  : std::max<int64_t>(1, passes_over(mine.count));
+  const int64_t passes = view.strategy.stage == 3
+                             ? passes_over(ChunkOf(job_.test().size(), size, 0).count)
+                             : std::max<int64_t>(1, passes_over(mine.count));
   GradientExchange::Evaluation sum;
   memory.BeginStep(step);
   for (int64_t pass = 0; pass < passes; ++pass) {
@@ -228,6 +228,7 @@ absl::StatusOr<EvaluationMetrics> Trainer::Evaluate(const Communicator& communic
       MUSTER_RETURN_IF_ERROR(memory.DryForward([](int, const float*) {}));
       continue;
     }
+    const Dataset& test = job_.test();
     std::vector<int64_t> ids(count);
     std::iota(ids.begin(), ids.end(), mine.offset + done);
     inputs_.resize(count * test.feature_count());

@@ -102,6 +102,7 @@ class Daemon::Impl : private SessionObserver {
         JobRunnerOptions{.arena = std::move(arena),
                          .no_arena = std::move(no_arena),
                          .host = options_.host,
+                         .role = options_.role,
                          .run_directory = options_.run_directory,
                          .gauges = gauges_.get(),
                          .operations = &operations_,

@@ -47,7 +47,10 @@ class StrategiesTest : public testing::Test {
   Result TrainIn(int workers, const Strategy& strategy) {
     const View view = ViewIn(workers, strategy);
     const int ranks = static_cast<int>(view.members.size());
-    auto rigs = MakeRigs(spec_, files_, ranks);
+    auto rigs = MakeRigs(spec_, files_, workers);
+    while (static_cast<int>(rigs.size()) < ranks) {
+      rigs.push_back(std::make_unique<Rig>(spec_, files_, /*samples=*/false));
+    }
     const Layout& layout = rigs[0]->job->layout();
     const ViewMap map = MapOf(view, layout).value();
     auto mesh = MakeInProcessMesh(ranks);

@@ -45,9 +45,10 @@ class Recorder : public TrainingControl {
 
 // One worker, without sessions or processes.
 struct Rig {
-  Rig(const JobSpec& spec, FileSystem& files) {
+  // `samples`: false of a parameter server.
+  Rig(const JobSpec& spec, FileSystem& files, bool samples = true) {
     device = CreateDevice("cpu", {}).value();
-    job = JobContext::Create("job", spec, files, *device).value();
+    job = JobContext::Create("job", spec, files, *device, samples).value();
     replica = std::make_unique<Replica>(job->layout(), job->rule(), job->learning_rate(),
                                         spec.training.clip_norm);
     replica->Initialize(spec.training.seed, StateTag{});
