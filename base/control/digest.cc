@@ -93,6 +93,8 @@ void Digest::Add(const CheckpointReport& report) {
   Add(report.tag);
   Add(report.path);
   Add(report.checksum);
+  Add(static_cast<uint64_t>(report.part));
+  Add(static_cast<uint64_t>(report.parts));
 }
 
 void Digest::Add(const View& view) {

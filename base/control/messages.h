@@ -129,7 +129,10 @@ struct Prepared {
 struct CheckpointReport {
   StateTag tag;
   std::string path;      // final directory
-  std::string checksum;  // SHA-256 over the parameters
+  std::string checksum;  // SHA-256 over the parameters, those of the part
+  // Several workers may write one: its first part's writer gives all parts their name.
+  int32_t part = 0;
+  int32_t parts = 1;
   bool operator==(const CheckpointReport&) const = default;
 };
 

@@ -1,4 +1,5 @@
 // What a worker says to the coordinator.
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -14,6 +15,8 @@ v1::CheckpointReport ReportToProto(const CheckpointReport& report) {
   *proto.mutable_tag() = ToProto(report.tag);
   proto.set_path(report.path);
   proto.set_checksum(report.checksum);
+  proto.set_part(report.part);
+  proto.set_parts(report.parts);
   return proto;
 }
 
@@ -24,6 +27,10 @@ absl::StatusOr<CheckpointReport> ReportFromProto(const v1::CheckpointReport& rep
   MUSTER_RETURN_IF_ERROR(
       CheckText(Field(path, "path"), report.path(), kMaxPathBytes, /*required=*/true));
   MUSTER_RETURN_IF_ERROR(CheckText(Field(path, "checksum"), report.checksum(), kMaxIdBytes));
+  result.parts = std::max(1, report.parts());
+  MUSTER_RETURN_IF_ERROR(CheckRange(Field(path, "parts"), result.parts, 1, kMaxMembers));
+  MUSTER_RETURN_IF_ERROR(CheckRange(Field(path, "part"), report.part(), 0, result.parts - 1));
+  result.part = report.part();
   result.path = report.path();
   result.checksum = report.checksum();
   return result;

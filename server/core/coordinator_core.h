@@ -241,6 +241,7 @@ class CoordinatorCore {
   void ShowProgress(const WorkerStatus& status, MemberRole role);
   void WatchFailures();
   void WatchCheckpoints();
+  bool AllPartsDurable(const CheckpointReport& first) const;
   void WatchEnd();
   PersistentJob* Job();
   const PersistentJob* Job() const;

@@ -1,5 +1,8 @@
 // Jobs: one at a time, in order of submission; their checkpoints and their end.
 #include <algorithm>
+#include <set>
+#include <string>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "server/core/coordinator_core.h"
@@ -122,14 +125,19 @@ void CoordinatorCore::ShowProgress(const WorkerStatus& status, MemberRole role) 
         status.progress->test_accuracy > shown.progress->test_accuracy))) {
     shown.progress = status.progress;
   }
-  // All workers report alike, but only the one that wrote the last checkpoint names it. Parameter
-  // servers have never seen all parameters.
-  if (status.final_report.has_value() && role == MemberRole::kWorker &&
-      (!shown.final_report.has_value() || !status.final_report->checkpoint.empty())) {
+  if (!status.final_report.has_value()) return;
+  // All workers report alike; parameter servers have never seen all parameters. Who gave the last
+  // checkpoint its name, one of either, names it.
+  std::string checkpoint = status.final_report->checkpoint;
+  if (checkpoint.empty() && shown.final_report.has_value()) {
+    checkpoint = shown.final_report->checkpoint;
+  }
+  if (role == MemberRole::kWorker || !shown.final_report.has_value()) {
     shown.final_report = status.final_report;
     // Its evaluation is of the last step, those shown before may be of an earlier one.
-    shown.progress = status.final_report->progress;
+    if (role == MemberRole::kWorker) shown.progress = status.final_report->progress;
   }
+  shown.final_report->checkpoint = std::move(checkpoint);
 }
 
 void CoordinatorCore::WatchFailures() {
@@ -149,8 +157,27 @@ void CoordinatorCore::WatchFailures() {
   }
 }
 
+// Whether members of the view in force say of all parts of a checkpoint that they are durable.
+bool CoordinatorCore::AllPartsDurable(const CheckpointReport& first) const {
+  if (first.part != 0) return false;
+  std::set<int32_t> parts;
+  for (const Member& member : CurrentView()->members) {
+    const Worker* worker = Find(member.incarnation);
+    if (worker == nullptr || !worker->status_known || worker->status.job != run_.job ||
+        worker->status.active_epoch != CurrentView()->epoch) {
+      continue;
+    }
+    const std::optional<CheckpointReport>& durable = worker->status.durable;
+    if (durable.has_value() && durable->tag == first.tag && durable->path == first.path &&
+        durable->parts == first.parts) {
+      parts.insert(durable->part);
+    }
+  }
+  return static_cast<int32_t>(parts.size()) == first.parts;
+}
+
 // Rule 15: only a member of the view in force reports what counts, on the branch in force, and
-// nothing gets its name before the decision is persisted.
+// nothing gets its name before all its parts are durable and the decision is persisted.
 void CoordinatorCore::WatchCheckpoints() {
   const View* view = CurrentView();
   if (view == nullptr) return;
@@ -167,7 +194,8 @@ void CoordinatorCore::WatchCheckpoints() {
               report.tag.branch > job.newest_checkpoint->tag.branch);
     };
     if (status.durable.has_value() && status.active_epoch == CurrentView()->epoch &&
-        is_newer(*status.durable) && job.decided_checkpoint != status.durable &&
+        AllPartsDurable(*status.durable) && is_newer(*status.durable) &&
+        job.decided_checkpoint != status.durable &&
         (!job.decided_checkpoint.has_value() ||
          job.decided_checkpoint->tag.branch < status.durable->tag.branch ||
          job.decided_checkpoint->tag.step <= status.durable->tag.step)) {

@@ -51,10 +51,10 @@ std::vector<std::string> ManifestSeeds() {
                    .job = "name: \"x\"\n",
                    .job_fingerprint = 0xff},
       .layout_fingerprint = 0x123,
-      .parameters_sha256 = "abc",
-      .files = {{"model.safetensors", CheckpointFileKind::kParameters, 10, "d"},
-                {"model.safetensors.index.json", CheckpointFileKind::kIndex, 11, "e"},
-                {"optimizer.safetensors", CheckpointFileKind::kOptimizer, 12, "f"}}};
+      .tensors = {{"w", "abc"}},
+      .files = {{"model.safetensors", CheckpointFileKind::kParameters, 10, "d", {1}},
+                {"model.safetensors.index.json", CheckpointFileKind::kIndex, 11, "e", {}},
+                {"optimizer.safetensors", CheckpointFileKind::kOptimizer, 12, "f", {2}}}};
   return {SerializeManifest(manifest).value()};
 }
 

@@ -1,7 +1,10 @@
 """Checkpoints: a run that was cut off goes on from the newest intact one."""
 
+import hashlib
 import json
+import os
 import pathlib
+import signal
 
 from harness import FleetTest, alive, main, wait_until
 
@@ -35,6 +38,45 @@ class ResumeTest(FleetTest):
         summary = self.check_complete(resumed, STEPS)
         self.assertEqual(summary["parameters_sha256"], expected)
         self.assertGreater(resumed.steps()[0]["step"], 40, "it did not resume")
+
+    def test_any_strategy_and_number_of_workers_goes_on(self):
+        directory = self.directory / "checkpoints"
+        fleets = [(4, {"stage": 3}), (6, {"stage": 1}), (2, {"stage": 0}), (1, {"stage": 2}),
+                  (3, {"stage": 3, "replicas": 0})]
+        steps = 0
+        for number, (workers, strategy) in enumerate(fleets):
+            steps += 60
+            job = self.job(f"{number}.json", steps=steps, strategy=strategy, checkpoints={
+                "directory": str(directory), "every": 25, "keep": 2, "resume": True})
+            up = self.up(f"fleet-{number}", job, workers)
+            self.assertEqual(up.wait(), 0, up.text())
+            self.assertEqual(up.steps()[0]["step"], steps - 59, "it did not resume")
+            final = pathlib.Path(up.summary()["checkpoint"])
+            self.assertEqual(final.name, f"step-{steps:08}")
+            # Each worker wrote its part, and there is no trace of that but the number of files.
+            files = sorted(file.name for file in final.glob("model-*.safetensors"))
+            self.assertEqual(len(files), min(workers, len(files)), files)
+            self.assertGreaterEqual(len(files), min(workers, 2), files)
+            self.assertEqual(list(final.glob("part-*")) + list(directory.glob(".*")), [])
+
+    def test_a_writer_that_dies_while_it_saves_costs_no_checkpoint(self):
+        directory = self.directory / "checkpoints"
+        job = self.job(steps=STEPS, strategy={"stage": 3}, checkpoints={
+            "directory": str(directory), "every": 5, "keep": 3})
+        up = self.up("killed", job, 4, "--respawn")
+        for victim in ("worker-2", "worker-0"):
+            up.wait_for("a checkpoint", lambda: list(directory.glob("step-*")))
+            # One that is being written.
+            up.wait_for("a part", lambda: list(directory.glob(".tmp-*/*.safetensors")))
+            os.kill(up.pids()[victim], signal.SIGKILL)
+            up.wait_for_step(up.steps()[-1]["step"] + 20)
+        self.check_complete(up, STEPS)
+        for path in directory.glob("step-*"):
+            manifest = json.loads((path / "manifest.json").read_text())
+            for file in manifest["files"]:
+                data = (path / file["name"]).read_bytes()
+                self.assertEqual(hashlib.sha256(data).hexdigest(), file["sha256"], path)
+        self.assertEqual(list(directory.glob(".tmp-*")), [])
 
     def test_corrupt_checkpoint_is_named_and_the_one_before_is_used(self):
         directory = self.cut_off("cut", 2, 130)

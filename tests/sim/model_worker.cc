@@ -11,10 +11,6 @@ namespace {
 
 constexpr int kMicroBatches = 12;
 
-std::string PathOf(const StateTag& tag, Incarnation writer) {
-  return absl::StrFormat("b%d-s%d-e%d-%x", tag.branch, tag.step, tag.epoch, writer.value);
-}
-
 // The micro-batches that the members of a view compute of one step, as worker/core/batch_plan deals
 // them: every one exactly once, whoever they are.
 uint64_t SamplesOf(const View& view, Step step) {
@@ -161,7 +157,7 @@ bool ModelWorker::Begin(const worker::Action& action, Fleet& fleet) {
   } else if (const auto* keep = std::get_if<worker::KeepState>(&action)) {
     keeping_ = *keep;
   } else if (std::holds_alternative<worker::StartDrainCheckpoint>(action)) {
-    writing_ = state_;
+    writing_ = Writing{.state = *state_, .publisher = incarnation_};
   } else if (const auto* commit = std::get_if<worker::CommitCheckpointFiles>(&action)) {
     naming_ = commit->tag;
   } else if (std::holds_alternative<worker::BecomeIdle>(action)) {
@@ -284,7 +280,7 @@ std::vector<Op> ModelWorker::Enabled(const Fleet& fleet) const {
     }
   }
   if (keeping_.has_value()) ops.push_back({OpKind::kKeep, 0, keeping_->tag.step});
-  if (writing_.has_value()) ops.push_back({OpKind::kDurable, 0, writing_->tag.step});
+  if (writing_.has_value()) ops.push_back({OpKind::kDurable, 0, writing_->state.tag.step});
   if (naming_.has_value()) ops.push_back({OpKind::kName, 0, naming_->step});
   return ops;
 }
@@ -387,8 +383,8 @@ std::optional<worker::Event> ModelWorker::Finish(const Op& op, Fleet& fleet) {
       if (own != nullptr && !apply.record.pause) Enter(*own, apply.tag.step + 1, fleet);
       if (own != nullptr && apply.record.pause) own->running = false;
       if (options_.checkpoint_every > 0 && apply.tag.step % options_.checkpoint_every == 0 &&
-          own != nullptr && own->view.RankOf(incarnation_) == 0) {
-        writing_ = state_;
+          own != nullptr) {
+        WritePart(own->view);
       }
       return worker::StepApplied{op.epoch, apply.tag};
     }
@@ -428,21 +424,10 @@ std::optional<worker::Event> ModelWorker::Finish(const Op& op, Fleet& fleet) {
       ++fleet.kept[keep.sealed ? 1 : 0];
       return worker::StateKept{keep.tag};
     }
-    case OpKind::kDurable: {
-      const ModelState state = *std::exchange(writing_, std::nullopt);
-      const std::string path = PathOf(state.tag, incarnation_);
-      fleet.disk.files[path] = state;
-      return worker::CheckpointDurable{{state.tag, path, absl::StrFormat("%x", state.chain)},
-                                       state.job};
-    }
-    case OpKind::kName: {
-      const StateTag tag = *std::exchange(naming_, std::nullopt);
-      const std::string path = PathOf(tag, incarnation_);
-      fleet.disk.named[path] = true;
-      return worker::CheckpointCommitted{
-          {tag, path, absl::StrFormat("%x", fleet.disk.files[path].chain)},
-          fleet.disk.files[path].job};
-    }
+    case OpKind::kDurable:
+      return FinishPart(fleet);
+    case OpKind::kName:
+      return FinishNaming(fleet);
   }
   return std::nullopt;
 }
@@ -463,7 +448,8 @@ void ModelWorker::AppendTo(Digest* digest) const {
     for (size_t shard : shards) digest->Add(shard);
   }
   add_state(learned_);
-  add_state(writing_);
+  add_state(writing_.has_value() ? std::optional(writing_->state) : std::nullopt);
+  digest->Add(written_.path);
   digest->Add(prepared_.has_value());
   if (prepared_.has_value()) digest->Add(prepared_->value);
   for (const std::optional<OwnMesh>* mesh : {&mesh_, &old_mesh_}) {

@@ -53,6 +53,7 @@ struct Op {
 struct Disk {
   std::map<std::string, ModelState> files;
   std::map<std::string, bool> named;
+  std::map<std::string, std::set<int32_t>> parts;  // that are durable
 };
 
 class ModelWorker;
@@ -134,6 +135,9 @@ class ModelWorker {
   void CheckHoldings(const WorkerStatus& status, Fleet& fleet) const;
   void BeginMove(const worker::MoveRanges& move, Fleet& fleet);
   void FinishMove(const worker::MoveRanges& move, Fleet& fleet);
+  void WritePart(const View& view);
+  worker::Event FinishPart(Fleet& fleet);
+  std::optional<worker::Event> FinishNaming(Fleet& fleet);
   void Stop(Epoch before, Fleet& fleet);
   void AddMeshOps(const OwnMesh& mesh, const Fleet& fleet, std::vector<Op>* ops) const;
 
@@ -160,7 +164,22 @@ class ModelWorker {
   std::optional<StateTag> learn_up_to_;
   std::optional<worker::SealAmongMembers> sealing_;
   std::optional<worker::KeepState> keeping_;
-  std::optional<ModelState> writing_;  // checkpoint on its way to the disk
+  // The part of a checkpoint that is on its way to the disk.
+  struct Writing {
+    ModelState state;
+    Incarnation publisher;
+    Epoch view = 0;
+    int32_t part = 0;
+    int32_t parts = 1;
+  };
+  std::optional<Writing> writing_;
+  // The one that was written last.
+  struct Written {
+    StateTag tag;
+    std::string path;
+    int32_t parts = 0;
+  };
+  Written written_;
   std::optional<StateTag> naming_;
 };
 

@@ -1,5 +1,6 @@
 // How a modelled worker comes to hold state: it learns it, or ranges move to it.
 #include <algorithm>
+#include <utility>
 
 #include "absl/strings/str_format.h"
 #include "base/control/placement.h"
@@ -109,6 +110,43 @@ worker::Event ModelWorker::FinishLearning(Fleet& fleet) {
   progress.learned = learned_->tag;
   progress.caught_up = true;
   return progress;
+}
+
+void ModelWorker::WritePart(const View& view) {
+  const std::vector<Rank> writers = ShardOwners(view);
+  const auto own = std::find(writers.begin(), writers.end(), view.RankOf(incarnation_));
+  if (own == writers.end()) return;
+  writing_ = Writing{.state = *state_,
+                     .publisher = view.members[static_cast<size_t>(writers.front())].incarnation,
+                     .view = view.epoch,
+                     .part = static_cast<int32_t>(own - writers.begin()),
+                     .parts = static_cast<int32_t>(writers.size())};
+}
+
+worker::Event ModelWorker::FinishPart(Fleet& fleet) {
+  const Writing writing = *std::exchange(writing_, std::nullopt);
+  const StateTag& tag = writing.state.tag;
+  written_ = {tag,
+              absl::StrFormat("b%d-s%d-e%d-v%d-%x", tag.branch, tag.step, tag.epoch, writing.view,
+                              writing.publisher.value),
+              writing.parts};
+  fleet.disk.files[written_.path] = writing.state;
+  fleet.disk.parts[written_.path].insert(writing.part);
+  return worker::CheckpointDurable{
+      {tag, written_.path, absl::StrFormat("%x", writing.state.chain), writing.part, writing.parts},
+      writing.state.job};
+}
+
+std::optional<worker::Event> ModelWorker::FinishNaming(Fleet& fleet) {
+  const StateTag tag = *std::exchange(naming_, std::nullopt);
+  if (written_.tag != tag) return std::nullopt;  // given up for a newer one
+  if (static_cast<int32_t>(fleet.disk.parts[written_.path].size()) != written_.parts) {
+    fleet.checker.Fail("(15) a checkpoint gets its name before all its parts are durable");
+  }
+  fleet.disk.named[written_.path] = true;
+  const ModelState& state = fleet.disk.files[written_.path];
+  return worker::CheckpointCommitted{
+      {tag, written_.path, absl::StrFormat("%x", state.chain), 0, written_.parts}, state.job};
 }
 
 }  // namespace muster::sim

@@ -50,8 +50,13 @@ bool HasFullSize(FileSystem& files, const ListedCheckpoint& checkpoint) {
 
 std::string CheckpointName(Step step) { return absl::StrFormat("step-%08d", step); }
 
-std::string TemporaryName(Step step, Incarnation incarnation) {
-  return absl::StrCat(kTemporaryPrefix, CheckpointName(step), "-", incarnation.ToString());
+std::string TemporaryName(Step step, Epoch view, Incarnation incarnation) {
+  return absl::StrCat(kTemporaryPrefix, CheckpointName(step), "-", view, "-",
+                      incarnation.ToString());
+}
+
+std::string PartRecordName(int index, int count) {
+  return absl::StrFormat("part-%05d-of-%05d.json", index + 1, count);
 }
 
 std::string ReplacedName(Step step) { return absl::StrCat(kReplacedPrefix, CheckpointName(step)); }
@@ -87,7 +92,7 @@ std::optional<Step> StepOfAloneName(absl::string_view name) {
   return StepAfter(kAlonePrefix, name);
 }
 
-absl::Status CleanUp(FileSystem& files, const std::string& root, Incarnation incarnation) {
+absl::Status CleanUp(FileSystem& files, const std::string& root, absl::string_view current) {
   MUSTER_ASSIGN_OR_RETURN(const bool exists, files.Exists(root));
   if (!exists) return absl::OkStatus();
   MUSTER_ASSIGN_OR_RETURN(const std::vector<std::string> names, files.ListDirectory(root));
@@ -100,8 +105,7 @@ absl::Status CleanUp(FileSystem& files, const std::string& root, Incarnation inc
       MUSTER_RETURN_IF_ERROR(files.RemoveAll(JoinPath(root, name)));
     } else if (absl::StartsWith(name, kReplacedPrefix)) {
       MUSTER_RETURN_IF_ERROR(PutBackOrRemove(files, root, name));
-    } else if (absl::StartsWith(name, kTemporaryPrefix) &&
-               !absl::EndsWith(name, absl::StrCat("-", incarnation.ToString()))) {
+    } else if (absl::StartsWith(name, kTemporaryPrefix) && name != current) {
       MUSTER_RETURN_IF_ERROR(files.RemoveAll(JoinPath(root, name)));
     }
   }

@@ -1,7 +1,9 @@
 // The names under a checkpoint root, and what is tidied there. Internal to this folder.
 //
 //   step-00000100                       a complete checkpoint
-//   .tmp-step-00000100-<incarnation>    being written, or left by a writer that died
+//   .tmp-step-00000100-<view>-<incarnation>
+//                                       being written, or left by writers that died; by the one
+//                                       that publishes it
 //   .tmp-removed-step-00000100          being removed
 //   .alone-step-00000100-<incarnation>  the same, by a writer without a coordinator, beside others
 //   .replaced-step-00000100             put away while another takes its name
@@ -24,9 +26,11 @@ namespace muster {
 inline constexpr absl::string_view kManifestName = "manifest.json";
 
 std::string CheckpointName(Step step);
-std::string TemporaryName(Step step, Incarnation incarnation);
+std::string TemporaryName(Step step, Epoch view, Incarnation incarnation);
 std::string AloneName(Step step, Incarnation incarnation);
 std::string ReplacedName(Step step);
+// Within it, until it is complete: what each of several writers says of its part.
+std::string PartRecordName(int index, int count);
 std::string UnsealedName(Step step, Incarnation incarnation);
 
 // nullopt for any other name.
@@ -35,10 +39,11 @@ std::optional<Step> StepOfReplacedName(absl::string_view name);
 std::optional<Step> StepOfUnsealedName(absl::string_view name);
 std::optional<Step> StepOfAloneName(absl::string_view name);
 
-// Removes what writers other than `incarnation` left unfinished (of those without a coordinator,
-// who may be at work, only what is older than a checkpoint that is there), and puts a checkpoint
-// that was put away back to its place if nothing took it. A root that does not exist is fine.
-absl::Status CleanUp(FileSystem& files, const std::string& root, Incarnation incarnation);
+// Removes what writers left unfinished, other than `current`, the name of a directory (of those
+// without a coordinator, who may be at work, only what is older than a checkpoint that is there),
+// and puts a checkpoint that was put away back to its place if nothing took it. A root that does
+// not exist is fine.
+absl::Status CleanUp(FileSystem& files, const std::string& root, absl::string_view current);
 
 // Removes all but the `keep_last` newest checkpoints whose files are there in full size. Those that
 // are not are neither counted nor removed. Requires: keep_last > 0.

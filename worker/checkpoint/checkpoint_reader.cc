@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "worker/checkpoint/checkpoint_directory.h"
 #include "worker/checkpoint/safetensors.h"
+#include "worker/checkpoint/verified_file.h"
 
 namespace muster {
 namespace {
@@ -36,10 +37,7 @@ absl::StatusOr<Manifest> ReadManifest(FileSystem& files, const std::string& chec
 absl::Status VerifyFile(FileSystem& files, const std::string& path,
                         const CheckpointFile& expected) {
   MUSTER_ASSIGN_OR_RETURN(const std::unique_ptr<ReadableFile> file, files.Open(path));
-  if (file->size() != expected.bytes) {
-    return absl::DataLossError(absl::StrCat(path, ": expected ", expected.bytes,
-                                            " bytes as the manifest says, got ", file->size()));
-  }
+  MUSTER_RETURN_IF_ERROR(VerifiedFile::CheckSize(*file, path, expected));
   Sha256 hash;
   std::vector<char> buffer(kReadBytes);
   for (int64_t offset = 0; offset < expected.bytes;) {
@@ -59,18 +57,41 @@ absl::Status VerifyFile(FileSystem& files, const std::string& path,
 // A tensor that must be in the checkpoint, and where it goes.
 struct Target {
   const Tensor* tensor;
-  float* destination;                // of the tensor's first element; null while only checking
-  const TensorSink* take = nullptr;  // that instead
+  const PieceSink* take = nullptr;  // null while only checking
 };
 
-// Finds every target, by name, in the files of `kind`, and nothing but targets. Reads those that
-// have a destination.
+// Hands out what `ranges` hold of a tensor.
+absl::Status ReadPieces(const SafetensorsReader& reader, const SafetensorsReader::TensorInfo& found,
+                        const Tensor& tensor, absl::Span<const Range> ranges,
+                        const PieceSink& take) {
+  std::vector<float> values;
+  for (const Range& range : ranges) {
+    const int64_t end = std::min(range.end(), tensor.offset + tensor.count);
+    for (int64_t offset = std::max(range.offset, tensor.offset); offset < end;) {
+      const int64_t count =
+          std::min(end - offset, static_cast<int64_t>(kReadBytes / sizeof(float)));
+      values.resize(static_cast<size_t>(count));
+      MUSTER_RETURN_IF_ERROR(reader.ReadFrom(
+          found, (offset - tensor.offset) * static_cast<int64_t>(sizeof(float)),
+          absl::MakeSpan(reinterpret_cast<char*>(values.data()), values.size() * sizeof(float))));
+      take(offset, values);
+      offset += count;
+    }
+  }
+  return absl::OkStatus();
+}
+
+// Finds every target, by name, in the files of `kind`, and nothing but targets. Reads what `ranges`
+// hold of them.
 absl::Status Match(FileSystem& files, const Checkpoint& checkpoint, CheckpointFileKind kind,
-                   std::map<std::string, Target> targets) {
+                   std::map<std::string, Target> targets, absl::Span<const Range> ranges) {
   for (const CheckpointFile& file : checkpoint.manifest.files) {
     if (file.kind != kind) continue;
+    const std::string path = JoinPath(checkpoint.path, file.name);
+    MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<ReadableFile> verified,
+                            VerifiedFile::Open(files, path, file));
     MUSTER_ASSIGN_OR_RETURN(const SafetensorsReader reader,
-                            SafetensorsReader::Open(files, JoinPath(checkpoint.path, file.name)));
+                            SafetensorsReader::Open(std::move(verified), path));
     for (const auto& [name, found] : reader.tensors()) {
       const auto target = targets.find(name);
       if (target == targets.end()) {
@@ -86,15 +107,8 @@ absl::Status Match(FileSystem& files, const Checkpoint& checkpoint, CheckpointFi
             " of shape (", absl::StrJoin(found.shape, ", "), ")"));
       }
       if (target->second.take != nullptr) {
-        std::vector<float> values(static_cast<size_t>(tensor.count));
-        MUSTER_RETURN_IF_ERROR(reader.Read(
-            found,
-            absl::MakeSpan(reinterpret_cast<char*>(values.data()), values.size() * sizeof(float))));
-        (*target->second.take)(tensor, values);
-      } else if (target->second.destination != nullptr) {
-        MUSTER_RETURN_IF_ERROR(
-            reader.Read(found, absl::MakeSpan(reinterpret_cast<char*>(target->second.destination),
-                                              static_cast<size_t>(tensor.count) * sizeof(float))));
+        const absl::Status read = ReadPieces(reader, found, tensor, ranges, *target->second.take);
+        if (!read.ok()) return Annotate(read, absl::StrCat("tensor \"", name, "\""));
       }
       targets.erase(target);
     }
@@ -117,8 +131,8 @@ absl::Status CheckBelongs(FileSystem& files, const Checkpoint& checkpoint, const
         checkpoint.path, *job_fingerprint, found));
   }
   std::map<std::string, Target> targets;
-  for (const Tensor& tensor : layout.tensors()) targets[tensor.spec.name] = {&tensor, nullptr};
-  return Match(files, checkpoint, CheckpointFileKind::kParameters, std::move(targets));
+  for (const Tensor& tensor : layout.tensors()) targets[tensor.spec.name] = {&tensor};
+  return Match(files, checkpoint, CheckpointFileKind::kParameters, std::move(targets), {});
 }
 
 // Checkpoints of a step beyond `newest` that a worker set aside because it was alone with it.
@@ -141,7 +155,20 @@ absl::Status WarnOfUnsealed(FileSystem& files, const std::string& root, Step new
 
 }  // namespace
 
+absl::Status CheckSize(FileSystem& files, const std::string& directory,
+                       const CheckpointFile& expected) {
+  return VerifiedFile::Open(files, JoinPath(directory, expected.name), expected).status();
+}
+
 absl::StatusOr<Checkpoint> OpenCheckpoint(FileSystem& files, const std::string& path) {
+  MUSTER_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(files, path));
+  for (const CheckpointFile& file : manifest.files) {
+    MUSTER_RETURN_IF_ERROR(CheckSize(files, path, file));
+  }
+  return Checkpoint{path, std::move(manifest)};
+}
+
+absl::StatusOr<Checkpoint> VerifyCheckpoint(FileSystem& files, const std::string& path) {
   MUSTER_ASSIGN_OR_RETURN(Manifest manifest, ReadManifest(files, path));
   for (const CheckpointFile& file : manifest.files) {
     MUSTER_RETURN_IF_ERROR(VerifyFile(files, JoinPath(path, file.name), file));
@@ -214,7 +241,7 @@ absl::StatusOr<FoundCheckpoint> FindNewestCheckpoint(FileSystem& files, const st
   MUSTER_ASSIGN_OR_RETURN(const std::vector<ListedCheckpoint> listed,
                           ListCheckpoints(files, root, &warnings));
   for (const ListedCheckpoint& candidate : listed) {
-    absl::StatusOr<Checkpoint> checkpoint = OpenCheckpoint(files, candidate.path);
+    absl::StatusOr<Checkpoint> checkpoint = VerifyCheckpoint(files, candidate.path);
     if (!checkpoint.ok()) {
       if (!IsTorn(checkpoint.status())) return checkpoint.status();
       warnings.push_back(absl::StrCat("checkpoint ", candidate.path,
@@ -233,42 +260,23 @@ absl::StatusOr<FoundCheckpoint> FindNewestCheckpoint(FileSystem& files, const st
 }
 
 absl::Status LoadParameters(FileSystem& files, const Checkpoint& checkpoint, const Layout& layout,
-                            absl::Span<float> parameters) {
-  MUSTER_CHECK_EQ(static_cast<int64_t>(parameters.size()), layout.padded_count());
-  std::fill(parameters.begin(), parameters.end(), 0.0f);
+                            absl::Span<const Range> ranges, const PieceSink& take) {
   std::map<std::string, Target> targets;
-  for (const Tensor& tensor : layout.tensors()) {
-    targets[tensor.spec.name] = {&tensor, parameters.data() + tensor.offset};
-  }
-  return Match(files, checkpoint, CheckpointFileKind::kParameters, std::move(targets));
-}
-
-absl::Status LoadParameters(FileSystem& files, const Checkpoint& checkpoint, const Layout& layout,
-                            const TensorSink& take) {
-  std::map<std::string, Target> targets;
-  for (const Tensor& tensor : layout.tensors()) {
-    targets[tensor.spec.name] = {&tensor, nullptr, &take};
-  }
-  return Match(files, checkpoint, CheckpointFileKind::kParameters, std::move(targets));
+  for (const Tensor& tensor : layout.tensors()) targets[tensor.spec.name] = {&tensor, &take};
+  return Match(files, checkpoint, CheckpointFileKind::kParameters, std::move(targets), ranges);
 }
 
 absl::Status LoadOptimizer(FileSystem& files, const Checkpoint& checkpoint, const Layout& layout,
+                           absl::Span<const Range> ranges,
                            absl::Span<const OptimizerSlotDestination> slots) {
   std::map<std::string, Target> targets;
   for (const OptimizerSlotDestination& slot : slots) {
-    const bool taken = slot.take != nullptr;
-    if (!taken) {
-      MUSTER_CHECK_EQ(static_cast<int64_t>(slot.values.size()), layout.padded_count());
-      std::fill(slot.values.begin(), slot.values.end(), 0.0f);
-    }
     for (const Tensor& tensor : layout.tensors()) {
       if (tensor.spec.frozen) continue;
-      Target& target = targets[absl::StrCat(tensor.spec.name, ".", slot.name)];
-      target = taken ? Target{&tensor, nullptr, &slot.take}
-                     : Target{&tensor, slot.values.data() + tensor.offset};
+      targets[absl::StrCat(tensor.spec.name, ".", slot.name)] = {&tensor, &slot.take};
     }
   }
-  return Match(files, checkpoint, CheckpointFileKind::kOptimizer, std::move(targets));
+  return Match(files, checkpoint, CheckpointFileKind::kOptimizer, std::move(targets), ranges);
 }
 
 }  // namespace muster

@@ -1,9 +1,9 @@
 // Finds, verifies and loads checkpoints written by CheckpointWriter.
 //
 // Tensors are matched by name, so any world size loads any checkpoint, and so does a layout with
-// other buckets or padding. Functions are thread-safe as long as nobody removes the files. Errors
-// name the file: DATA_LOSS for a torn or corrupt checkpoint, FAILED_PRECONDITION for an intact one
-// of another job or model.
+// other buckets or padding. Who needs only ranges of the space reads only those. Functions are
+// thread-safe as long as nobody removes the files. Errors name the file: DATA_LOSS for a torn or
+// corrupt checkpoint, FAILED_PRECONDITION for an intact one of another job or model.
 #ifndef MUSTER_WORKER_CHECKPOINT_CHECKPOINT_READER_H_
 #define MUSTER_WORKER_CHECKPOINT_CHECKPOINT_READER_H_
 
@@ -17,20 +17,28 @@
 #include "absl/types/span.h"
 #include "base/file.h"
 #include "state/layout.h"
+#include "state/range.h"
 #include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/training_state.h"
 
 namespace muster {
 
-// A checkpoint whose files were all there, with the sizes and checksums its manifest says, when it
-// was opened.
+// A checkpoint whose files were all there when it was opened, with the sizes its manifest says.
 struct Checkpoint {
   std::string path;
   Manifest manifest;
 };
 
-// Reads every byte. DATA_LOSS names the first file that is wrong.
+// Reads the manifest only: what is loaded from it is verified then. NOT_FOUND or DATA_LOSS names
+// the first file that is missing or of another size.
 absl::StatusOr<Checkpoint> OpenCheckpoint(FileSystem& files, const std::string& path);
+
+// The same, and reads every byte. NOT_FOUND or DATA_LOSS names the first file that is wrong.
+absl::StatusOr<Checkpoint> VerifyCheckpoint(FileSystem& files, const std::string& path);
+
+// DATA_LOSS if the file, in this directory, has another size; NOT_FOUND if it is not there.
+absl::Status CheckSize(FileSystem& files, const std::string& directory,
+                       const CheckpointFile& expected);
 
 struct ListedCheckpoint {
   std::string path;
@@ -61,14 +69,15 @@ absl::StatusOr<FoundCheckpoint> FindNewestCheckpoint(FileSystem& files, const st
                                                      const Layout& layout,
                                                      std::optional<uint64_t> job_fingerprint);
 
-// Copies parameters, and optimizer slots, into the flat space of `layout`; padding becomes zero.
-// FAILED_PRECONDITION names a tensor or slot that is missing, not expected, or of another shape.
-// After an error the destinations hold anything. Requires: spans of layout.padded_count() elements.
+// Reads what `ranges` of the flat space of `layout`, in order and not overlapping, hold of
+// parameters and of optimizer slots, in pieces of 1 MiB at most; of padding, and of the slots of
+// frozen tensors, nothing comes. DATA_LOSS names file, bytes and tensor that are damaged.
+// FAILED_PRECONDITION names a tensor or slot that is missing, not expected, or of another shape, in
+// any range. After an error the destinations hold anything.
 absl::Status LoadParameters(FileSystem& files, const Checkpoint& checkpoint, const Layout& layout,
-                            absl::Span<float> parameters);
-absl::Status LoadParameters(FileSystem& files, const Checkpoint& checkpoint, const Layout& layout,
-                            const TensorSink& take);
+                            absl::Span<const Range> ranges, const PieceSink& take);
 absl::Status LoadOptimizer(FileSystem& files, const Checkpoint& checkpoint, const Layout& layout,
+                           absl::Span<const Range> ranges,
                            absl::Span<const OptimizerSlotDestination> slots);
 
 }  // namespace muster

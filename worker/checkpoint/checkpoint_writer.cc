@@ -4,13 +4,14 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_format.h"
 #include "base/check.h"
 #include "base/sha256.h"
 #include "base/status_macros.h"
 #include "worker/checkpoint/checkpoint_directory.h"
+#include "worker/checkpoint/checkpoint_reader.h"
 #include "worker/checkpoint/json.h"
 #include "worker/checkpoint/manifest.h"
+#include "worker/checkpoint/part_plan.h"
 #include "worker/checkpoint/safetensors.h"
 
 namespace muster {
@@ -19,17 +20,17 @@ namespace {
 constexpr char kIndexName[] = "model.safetensors.index.json";
 constexpr int64_t kMaxManifestBytes = int64_t{64} << 20;
 
-// A tensor to be written, with its values.
-struct Source {
-  SafetensorsEntry entry;
-  absl::Span<const float> values;
-  int64_t bytes() const { return static_cast<int64_t>(values.size() * sizeof(float)); }
-};
+// The part of the space that is written.
+Range RangeOf(const TrainingState& state) {
+  return RangesOfParts(*state.layout, state.part.count)[static_cast<size_t>(state.part.index)];
+}
 
-absl::Status CheckSlots(const TrainingState& state) {
+absl::Status CheckState(const TrainingState& state) {
+  const int64_t count = RangeOf(state).count;
+  MUSTER_CHECK_EQ(static_cast<int64_t>(state.parameters.size()), count);
   std::set<std::string> names;
   for (const OptimizerSlot& slot : state.slots) {
-    MUSTER_CHECK_EQ(static_cast<int64_t>(slot.values.size()), state.layout->padded_count());
+    MUSTER_CHECK_EQ(static_cast<int64_t>(slot.values.size()), count);
     if (slot.name.empty() || slot.name.find('.') != std::string::npos ||
         !names.insert(slot.name).second) {
       return absl::InvalidArgumentError(absl::StrCat(
@@ -39,113 +40,102 @@ absl::Status CheckSlots(const TrainingState& state) {
   return absl::OkStatus();
 }
 
-Source SourceOf(const Tensor& tensor, absl::Span<const float> space, std::string name) {
-  return {{std::move(name), DType::kF32, tensor.spec.shape},
-          space.subspan(static_cast<size_t>(tensor.offset), static_cast<size_t>(tensor.count))};
+std::vector<PlannedFile> PlanOf(const TrainingState& state, int64_t max_file_bytes) {
+  std::vector<std::string> slots;
+  for (const OptimizerSlot& slot : state.slots) slots.push_back(slot.name);
+  return PlanFiles(*state.layout, slots, state.part.count, max_file_bytes);
 }
 
-std::vector<Source> ParameterSources(const TrainingState& state) {
-  std::vector<Source> sources;
-  for (const Tensor& tensor : state.layout->tensors()) {
-    sources.push_back(SourceOf(tensor, state.parameters, tensor.spec.name));
-  }
-  return sources;
-}
-
-std::vector<Source> OptimizerSources(const TrainingState& state) {
-  std::vector<Source> sources;
-  for (const Tensor& tensor : state.layout->tensors()) {
-    if (tensor.spec.frozen) continue;
-    for (const OptimizerSlot& slot : state.slots) {
-      sources.push_back(
-          SourceOf(tensor, slot.values, absl::StrCat(tensor.spec.name, ".", slot.name)));
-    }
-  }
-  return sources;
-}
-
-// Cuts the sources, in order, into files of at most `max_file_bytes` of tensors, but never a
-// tensor.
-std::vector<absl::Span<const Source>> CutIntoFiles(absl::Span<const Source> sources,
-                                                   int64_t max_file_bytes) {
-  std::vector<absl::Span<const Source>> cut;
-  size_t begin = 0;
-  int64_t bytes = 0;
-  for (size_t i = 0; i < sources.size(); ++i) {
-    if (i > begin && bytes + sources[i].bytes() > max_file_bytes) {
-      cut.push_back(sources.subspan(begin, i - begin));
-      begin = i;
-      bytes = 0;
-    }
-    bytes += sources[i].bytes();
-  }
-  if (begin < sources.size()) cut.push_back(sources.subspan(begin));
-  return cut;
+absl::string_view BytesOf(const TrainingState& state, const PlannedTensor& planned) {
+  const absl::Span<const float> array =
+      planned.array == 0 ? state.parameters
+                         : state.slots[static_cast<size_t>(planned.array) - 1].values;
+  return {
+      reinterpret_cast<const char*>(array.data() + planned.tensor->offset - RangeOf(state).offset),
+      static_cast<size_t>(planned.tensor->count) * sizeof(float)};
 }
 
 absl::StatusOr<CheckpointFile> WriteTensors(FileSystem& files, const std::string& directory,
-                                            std::string name, CheckpointFileKind kind,
-                                            absl::Span<const Source> sources) {
+                                            const TrainingState& state, const PlannedFile& plan) {
   std::vector<SafetensorsEntry> entries;
-  for (const Source& source : sources) entries.push_back(source.entry);
-  // Hugging Face's loader asks for this: the tensors lie as PyTorch's do.
-  MUSTER_ASSIGN_OR_RETURN(
-      SafetensorsWriter writer,
-      SafetensorsWriter::Create(files, JoinPath(directory, name), entries, {{"format", "pt"}}));
-  for (const Source& source : sources) {
-    MUSTER_RETURN_IF_ERROR(writer.Append(absl::string_view(
-        reinterpret_cast<const char*>(source.values.data()), static_cast<size_t>(source.bytes()))));
+  for (const PlannedTensor& planned : plan.tensors) {
+    entries.push_back({planned.name, DType::kF32, planned.tensor->spec.shape});
   }
-  MUSTER_ASSIGN_OR_RETURN(const SafetensorsWriter::Result result, writer.Finish());
-  return CheckpointFile{std::move(name), kind, result.bytes, result.sha256};
+  // Hugging Face's loader asks for this: the tensors lie as PyTorch's do.
+  MUSTER_ASSIGN_OR_RETURN(SafetensorsWriter writer,
+                          SafetensorsWriter::Create(files, JoinPath(directory, plan.name), entries,
+                                                    {{"format", "pt"}}));
+  for (const PlannedTensor& planned : plan.tensors) {
+    MUSTER_RETURN_IF_ERROR(writer.Append(BytesOf(state, planned)));
+  }
+  MUSTER_ASSIGN_OR_RETURN(SafetensorsWriter::Result result, writer.Finish());
+  return CheckpointFile{plan.name, plan.kind, result.bytes, result.sha256,
+                        std::move(result.crc32c)};
 }
 
 absl::StatusOr<CheckpointFile> WriteIndex(FileSystem& files, const std::string& directory,
-                                          const nlohmann::json& weight_map, int64_t total_bytes) {
+                                          const Layout& layout,
+                                          absl::Span<const PlannedFile> plan) {
+  nlohmann::json weight_map = nlohmann::json::object();
+  for (const PlannedFile& file : plan) {
+    if (file.kind != CheckpointFileKind::kParameters) continue;
+    for (const PlannedTensor& tensor : file.tensors) weight_map[tensor.name] = file.name;
+  }
+  const int64_t total_bytes = layout.parameter_count() * static_cast<int64_t>(sizeof(float));
   const nlohmann::json index = {{"metadata", {{"total_size", total_bytes}}},
                                 {"weight_map", weight_map}};
   MUSTER_ASSIGN_OR_RETURN(const std::string text, SerializeJson(index, kIndexName, 2));
   MUSTER_RETURN_IF_ERROR(WriteFileDurably(files, JoinPath(directory, kIndexName), text));
-  return CheckpointFile{kIndexName, CheckpointFileKind::kIndex, static_cast<int64_t>(text.size()),
-                        Sha256Hex(text)};
+  return CheckpointFile{.name = kIndexName,
+                        .kind = CheckpointFileKind::kIndex,
+                        .bytes = static_cast<int64_t>(text.size()),
+                        .sha256 = Sha256Hex(text)};
 }
 
-absl::StatusOr<std::vector<CheckpointFile>> WriteFiles(FileSystem& files,
-                                                       const std::string& directory,
-                                                       const TrainingState& state,
-                                                       int64_t max_file_bytes) {
-  std::vector<CheckpointFile> written;
-  const std::vector<Source> parameters = ParameterSources(state);
-  nlohmann::json weight_map = nlohmann::json::object();
-  const auto write_all = [&](absl::string_view prefix, CheckpointFileKind kind,
-                             absl::Span<const Source> sources) -> absl::Status {
-    const auto cut = CutIntoFiles(sources, max_file_bytes);
-    for (size_t i = 0; i < cut.size(); ++i) {
-      const std::string name =
-          absl::StrFormat("%s-%05d-of-%05d.safetensors", prefix, i + 1, cut.size());
-      MUSTER_ASSIGN_OR_RETURN(CheckpointFile file,
-                              WriteTensors(files, directory, name, kind, cut[i]));
-      written.push_back(std::move(file));
-      if (kind == CheckpointFileKind::kParameters) {
-        for (const Source& source : cut[i]) weight_map[source.entry.name] = name;
+// The files of the part, and of part 0 the index of all. Says what is in them.
+absl::StatusOr<Manifest> WritePart(FileSystem& files, const std::string& directory,
+                                   const TrainingState& state, int64_t max_file_bytes) {
+  Manifest manifest{.progress = state.progress, .layout_fingerprint = state.layout->fingerprint()};
+  const std::vector<PlannedFile> plan = PlanOf(state, max_file_bytes);
+  for (const PlannedFile& planned : plan) {
+    if (planned.part != state.part.index) continue;
+    if (planned.kind == CheckpointFileKind::kParameters) {
+      for (const PlannedTensor& tensor : planned.tensors) {
+        manifest.tensors[tensor.name] = Sha256Hex(BytesOf(state, tensor));
       }
     }
-    return absl::OkStatus();
-  };
-  MUSTER_RETURN_IF_ERROR(write_all("model", CheckpointFileKind::kParameters, parameters));
-  MUSTER_ASSIGN_OR_RETURN(
-      CheckpointFile index,
-      WriteIndex(files, directory, weight_map,
-                 state.layout->parameter_count() * static_cast<int64_t>(sizeof(float))));
-  written.push_back(std::move(index));
-  MUSTER_RETURN_IF_ERROR(
-      write_all("optimizer", CheckpointFileKind::kOptimizer, OptimizerSources(state)));
-  return written;
+    MUSTER_ASSIGN_OR_RETURN(CheckpointFile file, WriteTensors(files, directory, state, planned));
+    manifest.files.push_back(std::move(file));
+  }
+  if (state.part.index == 0) {
+    MUSTER_ASSIGN_OR_RETURN(CheckpointFile index,
+                            WriteIndex(files, directory, *state.layout, plan));
+    manifest.files.push_back(std::move(index));
+  }
+  return MergeParts({manifest});
+}
+
+absl::Status Describe(const Manifest& manifest, PreparedCheckpoint* prepared) {
+  MUSTER_ASSIGN_OR_RETURN(prepared->manifest, SerializeManifest(manifest));
+  prepared->checksum = Sha256Hex(prepared->manifest);
+  prepared->parameters_sha256 = manifest.ParametersSha256();
+  prepared->bytes = 0;
+  for (const CheckpointFile& file : manifest.files) prepared->bytes += file.bytes;
+  return absl::OkStatus();
 }
 
 absl::Status Complete(FileSystem& files, const PreparedCheckpoint& prepared) {
-  MUSTER_RETURN_IF_ERROR(
-      WriteFileDurably(files, JoinPath(prepared.path, kManifestName), prepared.manifest));
+  const std::string path = JoinPath(prepared.path, kManifestName);
+  if (prepared.part_count == 1) {
+    MUSTER_RETURN_IF_ERROR(WriteFileDurably(files, path, prepared.manifest));
+  } else {
+    // Another writer of its parts may be about to do the same.
+    MUSTER_RETURN_IF_ERROR(ReplaceFileAtomically(files, path, prepared.manifest));
+  }
+  for (int part = 0; prepared.part_count > 1 && part < prepared.part_count; ++part) {
+    MUSTER_RETURN_IF_ERROR(
+        files.RemoveAll(JoinPath(prepared.path, PartRecordName(part, prepared.part_count))));
+  }
   return files.SyncDirectory(prepared.path);
 }
 
@@ -160,7 +150,7 @@ bool IsSame(FileSystem& files, const std::string& path, const std::string& check
 absl::Status CheckRoot(FileSystem& files, const std::string& root, Incarnation incarnation) {
   MUSTER_RETURN_IF_ERROR(CreateDirectoriesDurably(files, root));
   // A name that CleanUp knows; no checkpoint is written before the first step.
-  const std::string probe = JoinPath(root, TemporaryName(0, incarnation));
+  const std::string probe = JoinPath(root, TemporaryName(0, 0, incarnation));
   const absl::Status written = WriteFileDurably(files, probe, "x");
   const absl::Status removed = files.RemoveAll(probe);
   return written.ok() ? removed : written;
@@ -175,44 +165,75 @@ CheckpointWriter::CheckpointWriter(FileSystem& files, CheckpointWriterOptions op
 
 absl::StatusOr<PreparedCheckpoint> CheckpointWriter::Prepare(const TrainingState& state,
                                                              Leftovers leftovers) {
-  MUSTER_CHECK_EQ(static_cast<int64_t>(state.parameters.size()), state.layout->padded_count());
-  MUSTER_RETURN_IF_ERROR(CheckSlots(state));
-  if (leftovers == Leftovers::kRemove) {
-    MUSTER_RETURN_IF_ERROR(CleanUp(files_, options_.root, options_.incarnation));
+  MUSTER_RETURN_IF_ERROR(CheckState(state));
+  const CheckpointPart& part = state.part;
+  const bool alone = part.count == 1;
+  const bool publishes = part.index == 0;
+  const Incarnation publisher = alone ? options_.incarnation : part.publisher;
+  const std::string name = leftovers == Leftovers::kRemove
+                               ? TemporaryName(state.progress.step, part.view, publisher)
+                               : AloneName(state.progress.step, publisher);
+  if (publishes && leftovers == Leftovers::kRemove) {
+    MUSTER_RETURN_IF_ERROR(CleanUp(files_, options_.root, name));
   }
 
   PreparedCheckpoint prepared;
   prepared.step = state.progress.step;
   prepared.branch = state.progress.branch;
   prepared.epoch = state.progress.epoch;
-  prepared.path = JoinPath(options_.root, leftovers == Leftovers::kRemove
-                                              ? TemporaryName(prepared.step, options_.incarnation)
-                                              : AloneName(prepared.step, options_.incarnation));
+  prepared.part_count = part.count;
+  prepared.path = JoinPath(options_.root, name);
   prepared.final_path = JoinPath(options_.root, CheckpointName(prepared.step));
-  prepared.parameters_sha256 = ParametersSha256(*state.layout, state.parameters);
 
   const auto write = [&]() -> absl::Status {
     MUSTER_RETURN_IF_ERROR(CreateDirectoriesDurably(files_, options_.root));
-    MUSTER_RETURN_IF_ERROR(files_.RemoveAll(prepared.path));
+    if (alone) {
+      MUSTER_RETURN_IF_ERROR(files_.RemoveAll(prepared.path));
+    }
     MUSTER_RETURN_IF_ERROR(files_.CreateDirectories(prepared.path));
-    Manifest manifest{.progress = state.progress,
-                      .layout_fingerprint = state.layout->fingerprint(),
-                      .parameters_sha256 = prepared.parameters_sha256};
-    MUSTER_ASSIGN_OR_RETURN(manifest.files,
-                            WriteFiles(files_, prepared.path, state, options_.max_file_bytes));
-    for (const CheckpointFile& file : manifest.files) prepared.bytes += file.bytes;
-    MUSTER_ASSIGN_OR_RETURN(prepared.manifest, SerializeManifest(manifest));
-    prepared.checksum = Sha256Hex(prepared.manifest);
+    MUSTER_ASSIGN_OR_RETURN(const Manifest manifest,
+                            WritePart(files_, prepared.path, state, options_.max_file_bytes));
+    MUSTER_RETURN_IF_ERROR(Describe(manifest, &prepared));
+    if (!alone) {
+      const std::string record = JoinPath(prepared.path, PartRecordName(part.index, part.count));
+      MUSTER_RETURN_IF_ERROR(ReplaceFileAtomically(files_, record, prepared.manifest));
+    }
     MUSTER_RETURN_IF_ERROR(files_.SyncDirectory(prepared.path));
     return files_.SyncDirectory(options_.root);
   };
   const absl::Status status = write();
   if (!status.ok()) {
     // Best effort: if it fails as well, a later writer's CleanUp removes the rest.
-    files_.RemoveAll(prepared.path).IgnoreError();
+    if (publishes) files_.RemoveAll(prepared.path).IgnoreError();
     return Annotate(status, absl::StrCat("checkpoint of step ", prepared.step));
   }
   return prepared;
+}
+
+absl::StatusOr<PreparedCheckpoint> CheckpointWriter::Assemble(const PreparedCheckpoint& part) {
+  if (part.part_count == 1) return part;
+  std::vector<Manifest> parts;
+  for (int index = 0; index < part.part_count; ++index) {
+    const std::string path = JoinPath(part.path, PartRecordName(index, part.part_count));
+    const absl::StatusOr<std::string> text = ReadFile(files_, path, kMaxManifestBytes);
+    if (absl::IsNotFound(text.status())) {
+      return absl::NotFoundError(absl::StrCat(
+          "checkpoint of step ", part.step, ": part ", index + 1, " of ", part.part_count,
+          " is not in ", part.path,
+          ", though its worker wrote it or may be writing it: checkpoints.directory must be one "
+          "directory, on a file system that all workers share"));
+    }
+    if (!text.ok()) return text.status();
+    MUSTER_ASSIGN_OR_RETURN(Manifest manifest, ParseManifest(*text, path));
+    for (const CheckpointFile& file : manifest.files) {
+      MUSTER_RETURN_IF_ERROR(CheckSize(files_, part.path, file));
+    }
+    parts.push_back(std::move(manifest));
+  }
+  MUSTER_ASSIGN_OR_RETURN(const Manifest whole, MergeParts(parts));
+  PreparedCheckpoint assembled = part;
+  MUSTER_RETURN_IF_ERROR(Describe(whole, &assembled));
+  return assembled;
 }
 
 absl::StatusOr<CommittedCheckpoint> CheckpointWriter::Commit(const PreparedCheckpoint& prepared) {
@@ -253,10 +274,11 @@ absl::StatusOr<CommittedCheckpoint> CheckpointWriter::Commit(const PreparedCheck
 absl::StatusOr<CommittedCheckpoint> CheckpointWriter::CommitBesideOthers(
     const PreparedCheckpoint& prepared) {
   const auto publish = [&]() -> absl::Status {
-    MUSTER_RETURN_IF_ERROR(Complete(files_, prepared));
+    absl::Status renamed = Complete(files_, prepared);
     // Onto a directory with content it fails, so that of several writers one succeeds.
-    const absl::Status renamed = files_.Rename(prepared.path, prepared.final_path);
+    if (renamed.ok()) renamed = files_.Rename(prepared.path, prepared.final_path);
     if (!renamed.ok()) {
+      // Or another writer of its parts has published it.
       MUSTER_ASSIGN_OR_RETURN(const bool occupied, files_.Exists(prepared.final_path));
       if (!occupied) return renamed;
       if (!IsSame(files_, prepared.final_path, prepared.checksum)) {

@@ -2,18 +2,20 @@
 // is complete whenever the process or the machine dies.
 //
 // A checkpoint <root>/step-00000100/ holds
-//   model-00001-of-0000K.safetensors      parameters under their names
+//   model-00001-of-0000K.safetensors      parameters under their names, each tensor whole
 //   model.safetensors.index.json          which file holds which parameter (Hugging Face's format)
 //   optimizer-00001-of-0000K.safetensors  optimizer slots as "<parameter>.<slot>",
 //                                         none for frozen parameters
 //   manifest.json                         tag, job, sizes and SHA-256 of all files (manifest.h)
 //
 // Writing takes two calls, because the coordinator approves in between (protocol: only a stable
-// step becomes visible): Prepare makes everything durable under <root>/.tmp-step-*-<incarnation>/;
-// Commit writes the manifest and renames. One job owns a root, and one worker at a time writes to
-// it; what other incarnations left unfinished is removed by Prepare. Workers that have lost their
-// coordinator may write at the same time: they prepare, and then publish or set aside, without
-// touching anything of others.
+// step becomes visible): Prepare makes everything durable under <root>/.tmp-step-*/; Commit writes
+// the manifest and renames. One job owns a root. Several workers may write a checkpoint together,
+// each a part (part_plan.h), in a directory that all of them see: each prepares its own, and when
+// all parts are durable the writer of part 0 assembles them and commits. What others left
+// unfinished is removed when part 0 is prepared. Workers that have lost their coordinator may write
+// at the same time: they prepare, and then publish or set aside, without touching anything of
+// others.
 //
 // Thread-compatible. Errors are those of base/file.h; after an error of Prepare nothing is left to
 // discard.
@@ -44,9 +46,11 @@ struct PreparedCheckpoint {
   Step step = 0;
   uint64_t branch = 0;
   Epoch epoch = 0;
+  int part_count = 1;
   std::string path;        // where it is now
   std::string final_path;  // where Commit puts it
-  std::string checksum;    // SHA-256 of the manifest to be written: names the whole contents
+  // Of the whole, or of the part until it is assembled:
+  std::string checksum;  // SHA-256 of the manifest to be written: names the whole contents
   std::string parameters_sha256;
   int64_t bytes = 0;  // of all files
   std::string manifest;
@@ -61,7 +65,7 @@ struct CommittedCheckpoint {
 // be written fails before it trains. `incarnation` keeps workers that try at the same time apart.
 absl::Status CheckRoot(FileSystem& files, const std::string& root, Incarnation incarnation);
 
-// What to do with unfinished checkpoints of other incarnations.
+// What to do with unfinished checkpoints of others.
 enum class Leftovers { kRemove, kKeep };
 
 class CheckpointWriter {
@@ -70,9 +74,14 @@ class CheckpointWriter {
   CheckpointWriter(FileSystem& files, CheckpointWriterOptions options);
 
   // INVALID_ARGUMENT for a job text or a name that is not UTF-8, or a slot name that is empty,
-  // repeated or has a '.'. Requires: spans as large as the layout says.
+  // repeated or has a '.'. Requires: spans as large as the part.
   absl::StatusOr<PreparedCheckpoint> Prepare(const TrainingState& state,
                                              Leftovers leftovers = Leftovers::kRemove);
+
+  // The whole of which `part` is one, from what the writers of all parts left; itself if it is the
+  // only one. Any of the writers may call it. NOT_FOUND while a part is not there; DATA_LOSS or
+  // FAILED_PRECONDITION if one is damaged or of another state.
+  absl::StatusOr<PreparedCheckpoint> Assemble(const PreparedCheckpoint& part);
 
   // Replaces what is at the final path, if anything (an older branch, a corrupt checkpoint).
   // Repeating a Commit that succeeded succeeds. NOT_FOUND if another incarnation removed it in

@@ -1,5 +1,6 @@
 #include "worker/checkpoint/manifest.h"
 
+#include <algorithm>
 #include <set>
 #include <utility>
 
@@ -18,6 +19,7 @@ namespace {
 using Json = nlohmann::json;
 
 constexpr int kIndent = 2;
+constexpr int kCheckDigits = 8;
 
 const char* KindName(CheckpointFileKind kind) {
   switch (kind) {
@@ -74,7 +76,45 @@ absl::StatusOr<CheckpointFile> ParseFile(const Json& entry, const std::string& p
   if (!known) return absl::DataLossError(absl::StrCat(what, ": unknown kind \"", kind, "\""));
   MUSTER_ASSIGN_OR_RETURN(file.bytes, JsonCount(entry, "bytes", what));
   MUSTER_ASSIGN_OR_RETURN(file.sha256, JsonString(entry, "sha256", what));
+  MUSTER_ASSIGN_OR_RETURN(const std::string checks, JsonString(entry, "crc32c", what));
+  const int64_t blocks = file.kind == CheckpointFileKind::kIndex
+                             ? 0
+                             : file.bytes / kCheckedBytes + (file.bytes % kCheckedBytes != 0);
+  if (static_cast<int64_t>(checks.size()) / kCheckDigits != blocks ||
+      checks.size() % kCheckDigits != 0) {
+    return absl::DataLossError(absl::StrCat(what, ": \"crc32c\": expected ", kCheckDigits,
+                                            " digits for each of ", blocks, " MiB"));
+  }
+  for (size_t at = 0; at < checks.size(); at += kCheckDigits) {
+    uint32_t check = 0;
+    if (!absl::SimpleHexAtoi(checks.substr(at, kCheckDigits), &check)) {
+      return absl::DataLossError(absl::StrCat(what, ": \"crc32c\": expected hexadecimal digits"));
+    }
+    file.crc32c.push_back(check);
+  }
   return file;
+}
+
+std::string ChecksText(const CheckpointFile& file) {
+  std::string text;
+  for (const uint32_t check : file.crc32c) absl::StrAppendFormat(&text, "%08x", check);
+  return text;
+}
+
+absl::StatusOr<TensorDigests> ParseTensors(const Json& root, const std::string& path) {
+  const auto tensors = root.find("tensors");
+  if (tensors == root.end() || !tensors->is_object()) {
+    return absl::DataLossError(absl::StrCat(path, ": expected an object \"tensors\""));
+  }
+  TensorDigests digests;
+  for (const auto& [name, digest] : tensors->items()) {
+    if (!digest.is_string()) {
+      return absl::DataLossError(
+          absl::StrCat(path, ": tensor \"", name, "\": expected its SHA-256"));
+    }
+    digests[name] = digest.get<std::string>();
+  }
+  return digests;
 }
 
 }  // namespace
@@ -93,14 +133,16 @@ absl::StatusOr<std::string> SerializeManifest(const Manifest& manifest) {
       {"job", progress.job},
       {"job_fingerprint", Hex(progress.job_fingerprint)},
       {"layout_fingerprint", Hex(manifest.layout_fingerprint)},
-      {"parameters_sha256", manifest.parameters_sha256},
+      {"parameters_sha256", manifest.ParametersSha256()},
+      {"tensors", manifest.tensors},
       {"files", Json::array()},
   };
   for (const CheckpointFile& file : manifest.files) {
     root["files"].push_back({{"name", file.name},
                              {"kind", KindName(file.kind)},
                              {"bytes", file.bytes},
-                             {"sha256", file.sha256}});
+                             {"sha256", file.sha256},
+                             {"crc32c", ChecksText(file)}});
   }
   MUSTER_ASSIGN_OR_RETURN(root["checksum"], ChecksumOf(root, kWhat));
   MUSTER_ASSIGN_OR_RETURN(const std::string text, SerializeJson(root, kWhat, kIndent));
@@ -137,7 +179,13 @@ absl::StatusOr<Manifest> Parse(absl::string_view text, const std::string& path) 
                           ParseFingerprint(root, "job_fingerprint", path));
   MUSTER_ASSIGN_OR_RETURN(manifest.layout_fingerprint,
                           ParseFingerprint(root, "layout_fingerprint", path));
-  MUSTER_ASSIGN_OR_RETURN(manifest.parameters_sha256, JsonString(root, "parameters_sha256", path));
+  MUSTER_ASSIGN_OR_RETURN(manifest.tensors, ParseTensors(root, path));
+  MUSTER_ASSIGN_OR_RETURN(const std::string parameters_sha256,
+                          JsonString(root, "parameters_sha256", path));
+  if (parameters_sha256 != manifest.ParametersSha256()) {
+    return absl::DataLossError(
+        absl::StrCat(path, ": \"parameters_sha256\" is not that of \"tensors\""));
+  }
   const auto files = root.find("files");
   if (files == root.end() || !files->is_array()) {
     return absl::DataLossError(absl::StrCat(path, ": expected an array \"files\""));
@@ -154,6 +202,31 @@ absl::StatusOr<Manifest> Parse(absl::string_view text, const std::string& path) 
 }
 
 }  // namespace
+
+absl::StatusOr<Manifest> MergeParts(absl::Span<const Manifest> parts) {
+  Manifest whole = parts.front();
+  for (const Manifest& part : parts.subspan(1)) {
+    if (part.progress != whole.progress || part.layout_fingerprint != whole.layout_fingerprint) {
+      return absl::FailedPreconditionError(absl::StrFormat(
+          "the parts of a checkpoint are of different states: step %d of branch %d, epoch %d, and "
+          "step %d of branch %d, epoch %d",
+          whole.progress.step, whole.progress.branch, whole.progress.epoch, part.progress.step,
+          part.progress.branch, part.progress.epoch));
+    }
+    whole.tensors.insert(part.tensors.begin(), part.tensors.end());
+    whole.files.insert(whole.files.end(), part.files.begin(), part.files.end());
+  }
+  // As one writer would have written them.
+  const auto place = [](const CheckpointFile& file) {
+    return file.kind == CheckpointFileKind::kParameters ? 0
+           : file.kind == CheckpointFileKind::kIndex    ? 1
+                                                        : 2;
+  };
+  std::stable_sort(
+      whole.files.begin(), whole.files.end(),
+      [&](const CheckpointFile& a, const CheckpointFile& b) { return place(a) < place(b); });
+  return whole;
+}
 
 absl::StatusOr<Manifest> ParseManifest(absl::string_view text, const std::string& path) {
   absl::StatusOr<Manifest> manifest = Parse(text, path);

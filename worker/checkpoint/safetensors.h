@@ -43,8 +43,9 @@ class SafetensorsWriter {
   absl::Status Append(absl::string_view bytes);
 
   struct Result {
-    int64_t bytes = 0;   // of the whole file
-    std::string sha256;  // of the whole file
+    int64_t bytes = 0;             // of the whole file
+    std::string sha256;            // of the whole file
+    std::vector<uint32_t> crc32c;  // of each kCheckedBytes of it (manifest.h)
   };
   // Syncs and closes. Requires: every byte came.
   absl::StatusOr<Result> Finish();
@@ -53,6 +54,7 @@ class SafetensorsWriter {
   SafetensorsWriter() = default;
   std::unique_ptr<WritableFile> file_;
   Sha256 hash_;
+  std::vector<uint32_t> crc32c_;
   int64_t file_bytes_ = 0;
   int64_t missing_bytes_ = 0;
 };
@@ -72,6 +74,8 @@ class SafetensorsReader {
   // offsets that overlap, leave a gap or disagree with dtype and shape; INVALID_ARGUMENT for a
   // dtype that Muster does not know.
   static absl::StatusOr<SafetensorsReader> Open(FileSystem& files, const std::string& path);
+  static absl::StatusOr<SafetensorsReader> Open(std::unique_ptr<ReadableFile> file,
+                                                const std::string& path);
 
   const std::map<std::string, TensorInfo>& tensors() const { return tensors_; }
   const SafetensorsMetadata& metadata() const { return metadata_; }
@@ -79,6 +83,8 @@ class SafetensorsReader {
 
   // All bytes of one tensor. Requires: out.size() == tensor.bytes.
   absl::Status Read(const TensorInfo& tensor, absl::Span<char> out) const;
+  // The bytes of one tensor from `begin` on. Requires: the tensor has them.
+  absl::Status ReadFrom(const TensorInfo& tensor, int64_t begin, absl::Span<char> out) const;
 
  private:
   SafetensorsReader() = default;

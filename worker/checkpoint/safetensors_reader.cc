@@ -75,9 +75,15 @@ absl::StatusOr<TensorInfo> ParseTensor(const nlohmann::json& entry, int64_t data
 
 absl::StatusOr<SafetensorsReader> SafetensorsReader::Open(FileSystem& files,
                                                           const std::string& path) {
+  MUSTER_ASSIGN_OR_RETURN(std::unique_ptr<ReadableFile> file, files.Open(path));
+  return Open(std::move(file), path);
+}
+
+absl::StatusOr<SafetensorsReader> SafetensorsReader::Open(std::unique_ptr<ReadableFile> file,
+                                                          const std::string& path) {
   SafetensorsReader reader;
   reader.path_ = path;
-  MUSTER_ASSIGN_OR_RETURN(reader.file_, files.Open(path));
+  reader.file_ = std::move(file);
   const int64_t file_bytes = reader.file_->size();
   char prefix[kPrefixBytes];
   MUSTER_ASSIGN_OR_RETURN(const size_t prefix_count,
@@ -160,7 +166,13 @@ absl::Status SafetensorsReader::ParseHeader(absl::string_view header, int64_t da
 
 absl::Status SafetensorsReader::Read(const TensorInfo& tensor, absl::Span<char> out) const {
   MUSTER_CHECK_EQ(static_cast<int64_t>(out.size()), tensor.bytes);
-  MUSTER_ASSIGN_OR_RETURN(const size_t count, file_->ReadAt(tensor.offset, out));
+  return ReadFrom(tensor, 0, out);
+}
+
+absl::Status SafetensorsReader::ReadFrom(const TensorInfo& tensor, int64_t begin,
+                                         absl::Span<char> out) const {
+  MUSTER_CHECK_LE(begin + static_cast<int64_t>(out.size()), tensor.bytes);
+  MUSTER_ASSIGN_OR_RETURN(const size_t count, file_->ReadAt(tensor.offset + begin, out));
   if (count < out.size()) {
     return absl::DataLossError(absl::StrCat(path_, ": shrank while it was read"));
   }

@@ -5,8 +5,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/crc32c.h"
 #include "base/status_macros.h"
 #include "worker/checkpoint/json.h"
+#include "worker/checkpoint/manifest.h"
 #include "worker/checkpoint/safetensors.h"
 
 namespace muster {
@@ -76,7 +78,14 @@ absl::Status SafetensorsWriter::Append(absl::string_view bytes) {
   MUSTER_CHECK_LE(count, missing_bytes_);
   MUSTER_RETURN_IF_ERROR(file_->Append(bytes));
   hash_.Update(bytes);
-  file_bytes_ += count;
+  for (absl::string_view left = bytes; !left.empty();) {
+    const int64_t into = file_bytes_ % kCheckedBytes;
+    if (into == 0) crc32c_.push_back(0);
+    const absl::string_view piece = left.substr(0, static_cast<size_t>(kCheckedBytes - into));
+    crc32c_.back() = Crc32c(piece, crc32c_.back());
+    file_bytes_ += static_cast<int64_t>(piece.size());
+    left.remove_prefix(piece.size());
+  }
   missing_bytes_ -= count;
   return absl::OkStatus();
 }
@@ -85,7 +94,7 @@ absl::StatusOr<SafetensorsWriter::Result> SafetensorsWriter::Finish() {
   MUSTER_CHECK_EQ(missing_bytes_, 0);
   MUSTER_RETURN_IF_ERROR(file_->Sync());
   MUSTER_RETURN_IF_ERROR(file_->Close());
-  return Result{file_bytes_, hash_.HexDigest()};
+  return Result{file_bytes_, hash_.HexDigest(), std::move(crc32c_)};
 }
 
 }  // namespace muster

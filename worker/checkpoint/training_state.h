@@ -1,9 +1,11 @@
-// What a checkpoint keeps of a job: a view onto the state of one worker that holds all of it.
+// What a checkpoint keeps of a job, and the part of it that one of its writers has: a view onto
+// memory of that worker.
 #ifndef MUSTER_WORKER_CHECKPOINT_TRAINING_STATE_H_
 #define MUSTER_WORKER_CHECKPOINT_TRAINING_STATE_H_
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -35,26 +37,41 @@ struct OptimizerSlot {
   absl::Span<const float> values;
 };
 
+// Which of the parts that several workers write of one checkpoint. They agree on all but `index`;
+// part 0's writer publishes the whole. part_plan.h says what is in a part.
+struct CheckpointPart {
+  int index = 0;
+  int count = 1;
+  Incarnation publisher;  // of several
+  Epoch view = 0;         // in which they write; keeps attempts apart
+};
+
 // Borrowed: the spans must not change while a checkpoint is written from it.
 struct TrainingState {
   TrainingProgress progress;
   const Layout* layout = nullptr;
-  absl::Span<const float> parameters;  // layout->padded_count() elements, as is every slot
+  CheckpointPart part;
+  absl::Span<const float> parameters;  // of the part's range, as is every slot
   std::vector<OptimizerSlot> slots;
 };
 
-// Takes a tensor in: for who keeps only parts of the space.
-using TensorSink = std::function<void(const Tensor& tensor, absl::Span<const float> values)>;
+// Takes elements of the flat space in, from `offset` on.
+using PieceSink = std::function<void(int64_t offset, absl::Span<const float> values)>;
 
-// Where Load puts a slot: into `values`, all of the space, or, if it is given, to `take`.
+// Where Load puts a slot.
 struct OptimizerSlotDestination {
   std::string name;
-  absl::Span<float> values;
-  TensorSink take;
+  PieceSink take;
 };
 
-// SHA-256 (hexadecimal) over the little-endian f32 bytes of all tensors in the order of the layout,
-// without padding. Requires: parameters.size() == layout.padded_count().
+// SHA-256 (hexadecimal) of each tensor's little-endian f32 bytes, by name.
+using TensorDigests = std::map<std::string, std::string>;
+
+// The SHA-256 of all parameters: over a line "<digest>  <name>\n" for each tensor, by name. So it
+// is made of parts, and says nothing of the layout.
+std::string CombineDigests(const TensorDigests& digests);
+
+// That of a flat space. Requires: parameters.size() == layout.padded_count().
 std::string ParametersSha256(const Layout& layout, absl::Span<const float> parameters);
 
 // The same, block by block from block 0 on. `layout` must outlive the object.
@@ -63,12 +80,12 @@ class ParametersHash {
   explicit ParametersHash(const Layout& layout) : layout_(layout) {}
   // `parameters`: of Layout::RangeOfBlock(block).
   void AddBlock(int block, const float* parameters);
-  std::string HexDigest() { return hash_.HexDigest(); }
+  std::string HexDigest() const { return CombineDigests(digests_); }
 
  private:
   const Layout& layout_;
   size_t next_tensor_ = 0;
-  Sha256 hash_;
+  TensorDigests digests_;
 };
 
 }  // namespace muster

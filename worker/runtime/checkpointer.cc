@@ -1,9 +1,11 @@
 #include "worker/runtime/checkpointer.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/check.h"
 #include "base/status_macros.h"
 #include "worker/checkpoint/checkpoint_reader.h"
 
@@ -11,6 +13,8 @@ namespace muster {
 namespace {
 
 constexpr absl::Duration kPublishedPoll = absl::Milliseconds(200);
+// For a sign that the other parts of a checkpoint are being written.
+constexpr absl::Duration kPartsPatience = absl::Seconds(30);
 
 }  // namespace
 
@@ -32,13 +36,16 @@ Checkpointer::~Checkpointer() {
   thread_.join();
 }
 
-bool Checkpointer::Begin(std::shared_ptr<const ReplicaSnapshot> snapshot) {
-  return TakeOrder({.snapshot = std::move(snapshot)});
+bool Checkpointer::busy() {
+  MutexLock lock(&mutex_);
+  return busy_ || to_write_.has_value();
 }
 
-bool Checkpointer::Keep(std::shared_ptr<const ReplicaSnapshot> snapshot, bool sealed,
-                        absl::Duration wait_for_others) {
-  return TakeOrder({.snapshot = std::move(snapshot),
+bool Checkpointer::Begin(SavedPart part) { return TakeOrder({.part = std::move(part)}); }
+
+bool Checkpointer::Keep(SavedPart part, bool sealed, absl::Duration wait_for_others) {
+  MUSTER_CHECK(sealed || part.place.count == 1) << "a part of a state that is not sealed";
+  return TakeOrder({.part = std::move(part),
                     .keep = true,
                     .sealed = sealed,
                     .wait_for_others = wait_for_others});
@@ -56,11 +63,13 @@ void Checkpointer::Commit(const StateTag& tag) {
   if (durable_.has_value() && durable_->tag == tag) to_commit_ = tag;
 }
 
-absl::StatusOr<CheckpointReport> Checkpointer::WaitCommitted(const StateTag& tag,
-                                                             absl::Time deadline) {
+absl::StatusOr<CheckpointReport> Checkpointer::WaitDone(const StateTag& tag, absl::Time deadline) {
   MutexLock lock(&mutex_);
+  const auto written = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
+    return durable_.has_value() && durable_->tag == tag && !durable_->publishes();
+  };
   const auto done = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
-    return (committed_.has_value() && committed_->tag == tag) || failed_tag_ == tag;
+    return written() || (committed_.has_value() && committed_->tag == tag) || failed_tag_ == tag;
   };
   if (!mutex_.AwaitWithDeadline(Condition(&done), deadline)) {
     return absl::DeadlineExceededError(absl::StrCat("checkpoint of step ", tag.step, " in ",
@@ -68,7 +77,7 @@ absl::StatusOr<CheckpointReport> Checkpointer::WaitCommitted(const StateTag& tag
                                                     " was not approved or not written in time"));
   }
   if (failed_tag_ == tag) return failure_;
-  return *committed_;
+  return written() ? durable_->report : *committed_;
 }
 
 void Checkpointer::Run() {
@@ -94,22 +103,23 @@ void Checkpointer::Run() {
       }
       busy_ = true;
     }
-    if (discard.has_value()) {
+    if (discard.has_value() && discard->publishes()) {
       // Never approved. What can't be removed now is removed by the next writer.
       writer_.Discard(discard->prepared).IgnoreError();
     }
     if (publish.has_value()) Publish(*publish);
     if (!order.has_value()) continue;
     if (order->keep) {
-      observer_.OnStateKept(order->snapshot->counters.tag, WriteAlone(*order));
+      observer_.OnStateKept(order->part.state->counters.tag, WriteAlone(*order));
     } else {
-      Write(*order->snapshot);
+      Write(order->part);
     }
   }
 }
 
-absl::StatusOr<PreparedCheckpoint> Checkpointer::PrepareFrom(const ReplicaSnapshot& snapshot,
+absl::StatusOr<PreparedCheckpoint> Checkpointer::PrepareFrom(const SavedPart& part,
                                                              Leftovers leftovers) {
+  const ReplicaSnapshot& snapshot = *part.state;
   const ReplicaCounters& counters = snapshot.counters;
   TrainingState state;
   state.progress = {.step = counters.tag.step,
@@ -121,6 +131,7 @@ absl::StatusOr<PreparedCheckpoint> Checkpointer::PrepareFrom(const ReplicaSnapsh
                     .job = job_.spec().description_json,
                     .job_fingerprint = job_.fingerprint()};
   state.layout = &job_.layout();
+  state.part = part.place;
   state.parameters = snapshot.arrays[0];
   for (int slot = 0; slot < job_.rule().state_slots(); ++slot) {
     state.slots.push_back({job_.rule().slot_names()[slot], snapshot.arrays[slot + 1]});
@@ -130,11 +141,13 @@ absl::StatusOr<PreparedCheckpoint> Checkpointer::PrepareFrom(const ReplicaSnapsh
 
 // A sealed state is in the memory of every member, and its checkpoint the same whoever writes it.
 absl::StatusOr<std::string> Checkpointer::WriteAlone(const Order& order) {
-  if (order.sealed) {
+  const bool whole = order.part.place.count == 1;
+  if (order.sealed && whole) {
     if (const std::optional<std::string> theirs = AwaitOthers(order)) return *theirs;
   }
   MUSTER_ASSIGN_OR_RETURN(const PreparedCheckpoint prepared,
-                          PrepareFrom(*order.snapshot, Leftovers::kKeep));
+                          PrepareFrom(order.part, Leftovers::kKeep));
+  if (!whole) return PublishTogether(order, prepared);
   if (order.sealed) {
     absl::StatusOr<CommittedCheckpoint> committed = writer_.CommitBesideOthers(prepared);
     if (committed.ok()) return committed->path;
@@ -143,25 +156,29 @@ absl::StatusOr<std::string> Checkpointer::WriteAlone(const Order& order) {
   return writer_.SetAside(prepared);
 }
 
+std::optional<std::string> Checkpointer::FindPublished(const StateTag& tag,
+                                                       const std::optional<std::string>& sha256) {
+  const auto listed = ListCheckpoints(files_, job_.spec().checkpoints.directory, nullptr);
+  if (!listed.ok()) return std::nullopt;
+  for (const ListedCheckpoint& checkpoint : *listed) {
+    const TrainingProgress& progress = checkpoint.manifest.progress;
+    if (tag == StateTag{progress.branch, progress.step, progress.epoch} &&
+        (!sha256.has_value() || checkpoint.manifest.ParametersSha256() == *sha256)) {
+      return checkpoint.path;
+    }
+  }
+  return std::nullopt;
+}
+
 // The checkpoint, if another worker publishes it. Waits as long as another is seen to write.
 std::optional<std::string> Checkpointer::AwaitOthers(const Order& order) {
-  const StateTag& tag = order.snapshot->counters.tag;
-  const std::string sha256 = ParametersSha256(job_.layout(), order.snapshot->arrays[0]);
-  const std::string& root = job_.spec().checkpoints.directory;
+  const StateTag& tag = order.part.state->counters.tag;
+  const std::string sha256 = ParametersSha256(job_.layout(), order.part.state->arrays[0]);
   int64_t seen_bytes = 0;
   absl::Time deadline = absl::Now() + order.wait_for_others;
   while (true) {
-    const auto listed = ListCheckpoints(files_, root, nullptr);
-    if (listed.ok()) {
-      for (const ListedCheckpoint& checkpoint : *listed) {
-        const TrainingProgress& progress = checkpoint.manifest.progress;
-        if (tag == StateTag{progress.branch, progress.step, progress.epoch} &&
-            checkpoint.manifest.parameters_sha256 == sha256) {
-          return checkpoint.path;
-        }
-      }
-    }
-    const int64_t bytes = BytesBeingKept(files_, root, tag.step);
+    if (std::optional<std::string> path = FindPublished(tag, sha256)) return path;
+    const int64_t bytes = BytesBeingKept(files_, job_.spec().checkpoints.directory, tag.step);
     if (bytes != seen_bytes) deadline = absl::Now() + order.wait_for_others;
     seen_bytes = bytes;
     if (absl::Now() >= deadline) return std::nullopt;
@@ -172,27 +189,62 @@ std::optional<std::string> Checkpointer::AwaitOthers(const Order& order) {
   }
 }
 
-void Checkpointer::Write(const ReplicaSnapshot& snapshot) {
-  const ReplicaCounters& counters = snapshot.counters;
-  absl::StatusOr<PreparedCheckpoint> prepared = PrepareFrom(snapshot, Leftovers::kRemove);
-  if (!prepared.ok()) return Fail(counters.tag, prepared.status());
-  const CheckpointReport report{counters.tag, prepared->final_path, prepared->parameters_sha256};
+// A part of a sealed state, whose other parts their owners write: whoever sees all of them first
+// when it is its turn publishes. Nobody says when they are written, so they are looked for.
+absl::StatusOr<std::string> Checkpointer::PublishTogether(const Order& order,
+                                                          const PreparedCheckpoint& prepared) {
+  const StateTag& tag = order.part.state->counters.tag;
+  const absl::Time turn = absl::Now() + order.wait_for_others;
+  int64_t seen_bytes = 0;
+  absl::Time give_up = absl::InfiniteFuture();
+  bool last_try = false;
+  while (true) {
+    if (const std::optional<std::string> path = FindPublished(tag, std::nullopt)) return *path;
+    if (last_try || absl::Now() >= turn) {
+      const absl::StatusOr<PreparedCheckpoint> whole = writer_.Assemble(prepared);
+      if (whole.ok()) {
+        const auto committed = writer_.CommitBesideOthers(*whole);
+        if (committed.ok()) return committed->path;
+        if (!absl::IsAlreadyExists(committed.status())) return committed.status();
+        return writer_.SetAside(*whole);
+      }
+      if (last_try || !absl::IsNotFound(whole.status())) return whole.status();
+    }
+    const int64_t bytes = BytesBeingKept(files_, job_.spec().checkpoints.directory, tag.step);
+    if (bytes != seen_bytes) give_up = std::max(turn, absl::Now()) + kPartsPatience;
+    seen_bytes = bytes;
+    last_try = absl::Now() >= give_up;
+    MutexLock lock(&mutex_);
+    if (mutex_.AwaitWithDeadline(Condition(&stop_), absl::Now() + kPublishedPoll)) last_try = true;
+  }
+}
+
+void Checkpointer::Write(const SavedPart& part) {
+  const StateTag& tag = part.state->counters.tag;
+  absl::StatusOr<PreparedCheckpoint> prepared = PrepareFrom(part, Leftovers::kRemove);
+  if (!prepared.ok()) return Fail(tag, prepared.status());
+  const CheckpointReport report{.tag = tag,
+                                .path = prepared->final_path,
+                                .checksum = prepared->parameters_sha256,
+                                .part = part.place.index,
+                                .parts = part.place.count};
   {
     MutexLock lock(&mutex_);
-    durable_ = Durable{counters.tag, *std::move(prepared)};
+    durable_ = Durable{tag, *std::move(prepared), report};
   }
   observer_.OnCheckpointDurable(report);
 }
 
 void Checkpointer::Publish(const Durable& durable) {
-  absl::StatusOr<CommittedCheckpoint> committed = writer_.Commit(durable.prepared);
+  const absl::StatusOr<PreparedCheckpoint> whole = writer_.Assemble(durable.prepared);
+  if (!whole.ok()) return Fail(durable.tag, whole.status());
+  absl::StatusOr<CommittedCheckpoint> committed = writer_.Commit(*whole);
   if (!committed.ok()) return Fail(durable.tag, committed.status());
-  const CheckpointReport report{durable.tag, committed->path, durable.prepared.parameters_sha256};
   {
     MutexLock lock(&mutex_);
-    committed_ = report;
+    committed_ = durable.report;
   }
-  observer_.OnCheckpointCommitted(report, committed->warnings);
+  observer_.OnCheckpointCommitted(durable.report, committed->warnings);
 }
 
 void Checkpointer::Fail(const StateTag& tag, const absl::Status& status) {

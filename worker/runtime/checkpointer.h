@@ -1,5 +1,6 @@
-// Writes a job's checkpoints in the background, on a thread of its own: Prepare from a snapshot,
-// then, once the coordinator has recorded the decision, Commit.
+// Writes this worker's parts of a job's checkpoints in the background, on a thread of its own:
+// Prepare from a copy, then, once the coordinator has recorded the decision, who wrote part 0
+// assembles what all have written and commits it.
 //
 // At most one checkpoint is under way; one that was prepared but never approved is discarded when
 // the next begins. A worker that has lost its coordinator, whose approval will not come, keeps its
@@ -20,7 +21,7 @@
 #include "base/mutex.h"
 #include "worker/checkpoint/checkpoint_writer.h"
 #include "worker/runtime/job_context.h"
-#include "worker/runtime/replica.h"
+#include "worker/runtime/saved_part.h"
 
 namespace muster {
 
@@ -44,28 +45,35 @@ class Checkpointer {
   // Finishes what is under way.
   ~Checkpointer();
 
-  // Starts to write `snapshot`. False, and nothing happens, if another is being written just now.
-  bool Begin(std::shared_ptr<const ReplicaSnapshot> snapshot) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Starts to write `snapshot` as a checkpoint that needs no approval. One that is not sealed is
-  // set aside. One that is sealed is what all members keep: this worker writes it only when for
-  // `wait_for_others` none has published it or been seen to write it. False as for Begin; otherwise
-  // ends with OnStateKept, at the latest when the object goes.
-  bool Keep(std::shared_ptr<const ReplicaSnapshot> snapshot, bool sealed,
-            absl::Duration wait_for_others) ABSL_LOCKS_EXCLUDED(mutex_);
+  // True while one is being written, so that Begin and Keep would do nothing.
+  bool busy() ABSL_LOCKS_EXCLUDED(mutex_);
+  // Starts to write `part`. False, and nothing happens, if another is being written just now.
+  bool Begin(SavedPart part) ABSL_LOCKS_EXCLUDED(mutex_);
+  // Starts to write `part` as a checkpoint that needs no approval. One that is not sealed is set
+  // aside; it must be whole. One that is sealed is what all members keep. If it is whole, this
+  // worker writes it only when for `wait_for_others` none has published it or been seen to write
+  // it. Otherwise it writes its part, and publishes the whole when all parts are there and after
+  // `wait_for_others` nobody else has. False as for Begin; otherwise ends with OnStateKept, at the
+  // latest when the object goes.
+  bool Keep(SavedPart part, bool sealed, absl::Duration wait_for_others)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   // The coordinator approves the durable checkpoint of this tag; unknown tags are ignored.
   void Commit(const StateTag& tag) ABSL_LOCKS_EXCLUDED(mutex_);
-  // Waits until the checkpoint of `tag` is committed. DEADLINE_EXCEEDED, or why it failed.
-  absl::StatusOr<CheckpointReport> WaitCommitted(const StateTag& tag, absl::Time deadline)
+  // Waits until the checkpoint of `tag` is committed, or, where another publishes it, this worker's
+  // part is durable. DEADLINE_EXCEEDED, or why it failed.
+  absl::StatusOr<CheckpointReport> WaitDone(const StateTag& tag, absl::Time deadline)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
  private:
   struct Durable {
     StateTag tag;
     PreparedCheckpoint prepared;
+    CheckpointReport report;
+    bool publishes() const { return report.part == 0; }
   };
 
   struct Order {
-    std::shared_ptr<const ReplicaSnapshot> snapshot;
+    SavedPart part;
     bool keep = false;  // without approval
     bool sealed = false;
     absl::Duration wait_for_others;
@@ -73,11 +81,16 @@ class Checkpointer {
 
   void Run() ABSL_LOCKS_EXCLUDED(mutex_);
   bool TakeOrder(Order order) ABSL_LOCKS_EXCLUDED(mutex_);
-  absl::StatusOr<PreparedCheckpoint> PrepareFrom(const ReplicaSnapshot& snapshot,
-                                                 Leftovers leftovers);
-  void Write(const ReplicaSnapshot& snapshot) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<PreparedCheckpoint> PrepareFrom(const SavedPart& part, Leftovers leftovers);
+  void Write(const SavedPart& part) ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<std::string> WriteAlone(const Order& order) ABSL_LOCKS_EXCLUDED(mutex_);
   std::optional<std::string> AwaitOthers(const Order& order) ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<std::string> PublishTogether(const Order& order,
+                                              const PreparedCheckpoint& prepared)
+      ABSL_LOCKS_EXCLUDED(mutex_);
+  // Where the state of this tag is published, by whomever; `sha256`: of its parameters.
+  std::optional<std::string> FindPublished(const StateTag& tag,
+                                           const std::optional<std::string>& sha256);
   void Publish(const Durable& durable) ABSL_LOCKS_EXCLUDED(mutex_);
   void Fail(const StateTag& tag, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 

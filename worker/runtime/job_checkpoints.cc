@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "base/check.h"
 #include "base/status_macros.h"
 #include "worker/checkpoint/checkpoint_reader.h"
 #include "worker/runtime/job_runner.h"
@@ -33,7 +34,7 @@ void JobRunner::OfferCheckpoint() {
   const Manifest& manifest = found->checkpoint.manifest;
   core_.Dispatch(worker::CheckpointCommitted{
       {StateTag{manifest.progress.branch, manifest.progress.step, manifest.progress.epoch},
-       found->checkpoint.path, manifest.parameters_sha256},
+       found->checkpoint.path, manifest.ParametersSha256()},
       context_->id()});
 }
 
@@ -51,8 +52,8 @@ absl::Status JobRunner::CheckUnused() {
 
 void JobRunner::WriteCheckpoint() {
   Add({.run = [this] {
-    StartCheckpoint([](Checkpointer& checkpointer, std::shared_ptr<const ReplicaSnapshot> state) {
-      return checkpointer.Begin(std::move(state));
+    StartCheckpoint([](Checkpointer& checkpointer, SavedPart part) {
+      return checkpointer.Begin(std::move(part));
     });
   }});
 }
@@ -62,16 +63,14 @@ void JobRunner::KeepState(const worker::KeepState& order) {
     // One after the other, should those before be gone or unable to write.
     const absl::Duration wait =
         order.rank == 0 ? absl::ZeroDuration() : kFirstWait + kNextWait * std::min(order.rank, 16);
-    const bool started = StartCheckpoint(
-        [&](Checkpointer& checkpointer, std::shared_ptr<const ReplicaSnapshot> state) {
-          return checkpointer.Keep(std::move(state), order.sealed, wait);
-        });
+    const bool started = StartCheckpoint([&](Checkpointer& checkpointer, SavedPart part) {
+      return checkpointer.Keep(std::move(part), order.sealed, wait);
+    });
     if (!started) core_.Dispatch(worker::StateKept{order.tag});
   }});
 }
 
-bool JobRunner::StartCheckpoint(
-    const std::function<bool(Checkpointer&, std::shared_ptr<const ReplicaSnapshot>)>& begin) {
+bool JobRunner::StartCheckpoint(const std::function<bool(Checkpointer&, SavedPart)>& begin) {
   std::shared_ptr<Checkpointer> checkpointer;
   {
     MutexLock lock(&mutex_);
@@ -80,15 +79,14 @@ bool JobRunner::StartCheckpoint(
   if (replica_ == nullptr) return false;
   const StateTag tag = replica_->counters().tag;
   const Step step = tag.step;
-  std::shared_ptr<const ReplicaSnapshot> state;
-  if (replica_->whole()) {
-    state = replica_->Snapshot();
-  } else if (sealed_whole_ != nullptr && sealed_whole_->counters.tag == tag) {
-    state = sealed_whole_;
-  }
-  if (state == nullptr) {
-    // Of a state in shards that the members sealed, rank 0 has gathered the whole.
-    logger_.Info("no_checkpoint", "this worker holds only a part of the state; it writes none",
+  SavedPart part;
+  if (sealed_part_.has_value() && sealed_part_->state->counters.tag == tag) {
+    part = *sealed_part_;
+  } else if (replica_->whole()) {
+    part.state = replica_->Snapshot();
+  } else {
+    logger_.Info("no_checkpoint",
+                 "this worker holds only a part of the state, which was not sealed; it writes none",
                  {{"step", step}});
     return false;
   }
@@ -98,7 +96,7 @@ bool JobRunner::StartCheckpoint(
     return false;
   }
   const absl::Time deadline = absl::Now() + options_.final_checkpoint_timeout;
-  while (!begin(*checkpointer, state)) {
+  while (!begin(*checkpointer, part)) {
     if (absl::Now() > deadline) {
       logger_.Error("no_checkpoint", "the checkpoint before this one is still being written",
                     {{"step", step}});
@@ -114,16 +112,9 @@ void JobRunner::CommitCheckpointFiles(const StateTag& tag) {
   if (checkpointer_ != nullptr) checkpointer_->Commit(tag);
 }
 
-absl::StatusOr<std::string> JobRunner::FinalCheckpoint(
-    Epoch epoch, const StateTag& tag, std::shared_ptr<const ReplicaSnapshot> state) {
-  std::shared_ptr<Checkpointer> checkpointer;
-  {
-    MutexLock lock(&mutex_);
-    checkpointer = checkpointer_;
-  }
-  if (state == nullptr || checkpointer == nullptr) return std::string();
+absl::Status JobRunner::AwaitFree(Epoch epoch, Checkpointer& checkpointer) {
   const absl::Time deadline = absl::Now() + options_.final_checkpoint_timeout;
-  while (!checkpointer->Begin(state)) {
+  while (checkpointer.busy()) {
     if (epoch < stopped_below()) return absl::CancelledError("the view is changing");
     if (absl::Now() > deadline) {
       return absl::DeadlineExceededError(
@@ -132,10 +123,19 @@ absl::StatusOr<std::string> JobRunner::FinalCheckpoint(
     }
     absl::SleepFor(kPoll);
   }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> JobRunner::FinalCheckpoint(Epoch epoch, Checkpointer& checkpointer,
+                                                       SavedPart part) {
+  const StateTag tag = part.state->counters.tag;
+  const bool publishes = part.place.index == 0;
+  MUSTER_CHECK(checkpointer.Begin(std::move(part))) << "nobody else begins one";
+  const absl::Time deadline = absl::Now() + options_.final_checkpoint_timeout;
   while (true) {
     const absl::Time poll = std::min(deadline, absl::Now() + kPoll);
-    absl::StatusOr<CheckpointReport> report = checkpointer->WaitCommitted(tag, poll);
-    if (report.ok()) return report->path;
+    absl::StatusOr<CheckpointReport> report = checkpointer.WaitDone(tag, poll);
+    if (report.ok()) return publishes ? report->path : std::string();
     if (!absl::IsDeadlineExceeded(report.status())) return report.status();
     if (epoch < stopped_below()) return absl::CancelledError("the view is changing");
     if (absl::Now() >= deadline) return report.status();

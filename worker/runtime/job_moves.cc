@@ -151,35 +151,4 @@ void JobRunner::DoMove(const worker::MoveRanges& order) {
                 {"ms", absl::ToDoubleMilliseconds(absl::Now() - start)}});
 }
 
-absl::StatusOr<std::shared_ptr<const ReplicaSnapshot>> JobRunner::GatherWhole(
-    const View& view, Communicator& communicator, std::optional<Rank>* culprit) {
-  if (!view.strategy.sharded()) return replica_->Snapshot();
-  // As if the state were to move to rank 0, beside what is held.
-  MUSTER_ASSIGN_OR_RETURN(const ViewMap from, MapOf(view, context_->layout()));
-  const int members = static_cast<int>(view.members.size());
-  std::vector<std::optional<Rank>> givers;
-  std::vector<Rank> everybody;
-  for (Rank rank = 0; rank < members; ++rank) {
-    givers.push_back(rank);
-    everybody.push_back(rank);
-  }
-  const int64_t count = context_->layout().padded_count();
-  MUSTER_ASSIGN_OR_RETURN(const ShardMap to,
-                          ShardMap::Create(count, members, {Shard{{0, count}, {0}}}));
-  const ReplicaCounters counters = replica_->counters();
-  MUSTER_ASSIGN_OR_RETURN(const ReshardPlan plan,
-                          PlanReshard(counters.tag, HoldingsOf(from.map, givers, counters.tag), to,
-                                      everybody, members));
-  const bool writes = communicator.rank() == 0;
-  const bool has_all = replica_->whole();
-  if (writes) replica_->BeginMove({{0, count}}, /*receives_all=*/false);
-  MovableReplica movable(*replica_);
-  const MoveOutcome moved =
-      MoveState(communicator, plan, movable, {.timeout = options_.move_timeout});
-  *culprit = moved.culprit;
-  MUSTER_RETURN_IF_ERROR(moved.status);
-  if (!writes) return nullptr;
-  return has_all ? replica_->Snapshot() : replica_->TakeComing();
-}
-
 }  // namespace muster

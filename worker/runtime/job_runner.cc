@@ -159,9 +159,10 @@ void JobRunner::SealAmongMembers(const worker::SealAmongMembers& order) {
          if (view_.has_value() && view_->strategy.sharded()) {
            // While the mesh is there; what is kept is written when it is gone.
            std::optional<Rank> culprit;
-           auto whole = GatherWhole(*view_, *communicator, &culprit);
-           if (!whole.ok()) return;
-           sealed_whole_ = *std::move(whole);
+           auto part =
+               CopyPartToSave(*view_, *replica_, *communicator, options_.move_timeout, &culprit);
+           if (!part.ok()) return;
+           sealed_part_ = *std::move(part);
          }
          core_.Dispatch(worker::MembersSealed{order.epoch, order.tag});
        }});
@@ -332,24 +333,24 @@ absl::Status JobRunner::MakeFresh(const worker::StartFresh& order) {
     return absl::FailedPreconditionError(absl::StrCat(
         order.fresh.checkpoint, ": holds step ", saved.step, ", expected step ", order.tag.step));
   }
-  return replica_->FillPart(
-      RangesIn(order.view), [&](StatePart& part) -> absl::StatusOr<ReplicaCounters> {
-        const auto into = [&part](int array) {
-          return [&part, array](const Tensor& tensor, absl::Span<const float> values) {
-            part.Put(array, tensor.offset, values);
-          };
-        };
-        MUSTER_RETURN_IF_ERROR(LoadParameters(files_, checkpoint, context_->layout(), into(0)));
-        std::vector<OptimizerSlotDestination> slots;
-        for (const std::string& name : context_->rule().slot_names()) {
-          slots.push_back({.name = name, .take = into(static_cast<int>(slots.size()) + 1)});
-        }
-        MUSTER_RETURN_IF_ERROR(LoadOptimizer(files_, checkpoint, context_->layout(), slots));
-        return ReplicaCounters{.tag = order.tag,
-                               .update_count = saved.update_count,
-                               .nonfinite_in_row = saved.nonfinite_in_row,
-                               .skipped_steps = saved.step - saved.update_count};
-      });
+  const std::vector<Range> ranges = RangesIn(order.view);
+  return replica_->FillPart(ranges, [&](StatePart& part) -> absl::StatusOr<ReplicaCounters> {
+    const auto into = [&part](int array) {
+      return [&part, array](int64_t offset, absl::Span<const float> values) {
+        part.Put(array, offset, values);
+      };
+    };
+    MUSTER_RETURN_IF_ERROR(LoadParameters(files_, checkpoint, context_->layout(), ranges, into(0)));
+    std::vector<OptimizerSlotDestination> slots;
+    for (const std::string& name : context_->rule().slot_names()) {
+      slots.push_back({.name = name, .take = into(static_cast<int>(slots.size()) + 1)});
+    }
+    MUSTER_RETURN_IF_ERROR(LoadOptimizer(files_, checkpoint, context_->layout(), ranges, slots));
+    return ReplicaCounters{.tag = order.tag,
+                           .update_count = saved.update_count,
+                           .nonfinite_in_row = saved.nonfinite_in_row,
+                           .skipped_steps = saved.step - saved.update_count};
+  });
 }
 
 void JobRunner::DropState() {
@@ -367,7 +368,7 @@ void JobRunner::DropState() {
   waits_.reset();
   metrics_.reset();
   coming_epoch_.reset();
-  sealed_whole_.reset();
+  sealed_part_.reset();
   trainer_.reset();
   meter_.reset();
   replica_.reset();

@@ -33,6 +33,7 @@
 #include "worker/runtime/mesh_operations.h"
 #include "worker/runtime/mesh_tuner.h"
 #include "worker/runtime/replica.h"
+#include "worker/runtime/saved_part.h"
 #include "worker/runtime/state_feed.h"
 #include "worker/runtime/step_meter.h"
 #include "worker/runtime/trainer.h"
@@ -139,11 +140,6 @@ class JobRunner : private CheckpointObserver, private LearningObserver {
   std::vector<Range> RangesIn(const View& view) const ABSL_LOCKS_EXCLUDED(mutex_);
   // nullptr if that mesh is not there (any more).
   std::shared_ptr<Communicator> MeshOf(Epoch epoch) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The whole state, on rank 0; nullptr elsewhere. All ranks of a view whose state is in shards
-  // call it between the same steps; of others each has the whole.
-  absl::StatusOr<std::shared_ptr<const ReplicaSnapshot>> GatherWhole(const View& view,
-                                                                     Communicator& communicator,
-                                                                     std::optional<Rank>* culprit);
   void Fail(const absl::Status& status);
   // RESOURCE_EXHAUSTED if the job's state is more than this machine has.
   absl::Status CheckMemory() const;
@@ -153,14 +149,16 @@ class JobRunner : private CheckpointObserver, private LearningObserver {
   void PublishPath(const Communicator& communicator);
   void DoRunSteps(const View& view, Step first_step);
   void FinalWork(Epoch epoch, const StateTag& tag);
-  // The directory; empty if the job wants none or this worker is not the one to write it.
-  absl::StatusOr<std::string> FinalCheckpoint(Epoch epoch, const StateTag& tag,
-                                              std::shared_ptr<const ReplicaSnapshot> state);
-  // Hands the whole state to `begin` of the checkpointer as soon as that is free. False if
-  // there is no checkpoint directory or it did not become free in time.
-  bool StartCheckpoint(
-      const std::function<bool(Checkpointer&, std::shared_ptr<const ReplicaSnapshot>)>& begin)
+  // The directory; empty if the job wants none or this worker is not the one to publish it.
+  absl::StatusOr<std::string> FinalCheckpoint(Epoch epoch, Checkpointer& checkpointer,
+                                              SavedPart part);
+  // Hands the state, if it is whole, or the part of a sealed one to `begin` of the checkpointer as
+  // soon as that is free. False if there is no checkpoint directory or it did not become free in
+  // time.
+  bool StartCheckpoint(const std::function<bool(Checkpointer&, SavedPart)>& begin)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  // Until the checkpointer is free.
+  absl::Status AwaitFree(Epoch epoch, Checkpointer& checkpointer);
   void DropState();
   void PublishProgress();
   Epoch stopped_below() const { return stopped_below_.load(std::memory_order_acquire); }
@@ -204,8 +202,8 @@ class JobRunner : private CheckpointObserver, private LearningObserver {
   // whether that is the whole state.
   std::optional<Epoch> coming_epoch_;
   bool coming_whole_ = false;
-  // Of a sharded state that was sealed without a coordinator, on rank 0 of its view.
-  std::shared_ptr<const ReplicaSnapshot> sealed_whole_;
+  // Of a sharded state that was sealed without a coordinator.
+  std::optional<SavedPart> sealed_part_;
   Progress progress_;
   bool beyond_use_ = false;  // an order for this job was left half done
 

@@ -49,12 +49,7 @@ class JobRunner::Control : public TrainingControl {
     // The last step's checkpoint belongs to the final work.
     if (checkpointer_ != nullptr && spec.every > 0 && tag.step % spec.every == 0 &&
         tag.step < runner_.context_->total_steps()) {
-      const std::shared_ptr<const ReplicaSnapshot> state = StateToSave();
-      if (state != nullptr && !checkpointer_->Begin(state)) {
-        runner_.logger_.Warning("checkpoint_skipped",
-                                "the one before is still being written; raise checkpoints.every",
-                                {{"checkpoint_step", tag.step}});
-      }
+      SaveCheckpoint(tag.step);
     }
     runner_.core_.Dispatch(worker::StepApplied{view_.epoch, tag});
   }
@@ -93,18 +88,33 @@ class JobRunner::Control : public TrainingControl {
   }
 
  private:
-  // On rank 0, unless the mesh fails, which the next step will find out.
-  std::shared_ptr<const ReplicaSnapshot> StateToSave() {
-    if (!view_.strategy.sharded()) return rank_ == 0 ? runner_.replica_->Snapshot() : nullptr;
+  // All members write their parts, or none does. A mesh that fails the next step finds out about.
+  void SaveCheckpoint(Step step) {
     const std::shared_ptr<Communicator> communicator = runner_.MeshOf(view_.epoch);
-    if (communicator == nullptr) return nullptr;
-    std::optional<Rank> culprit;
-    auto state = runner_.GatherWhole(view_, *communicator, &culprit);
-    if (!state.ok()) {
-      runner_.logger_.Warning("checkpoint_skipped", state.status().message());
-      return nullptr;
+    if (communicator == nullptr) return;
+    const auto skip = [&](absl::string_view why) {
+      runner_.logger_.Warning("checkpoint_skipped", why, {{"checkpoint_step", step}});
+    };
+    CollectiveOptions options;
+    options.timeout = absl::Milliseconds(runner_.context_->spec().communication.timeout_ms);
+    options.label = "checkpoint";
+    options.step = step;
+    options.caller_waits = true;
+    int64_t busy = checkpointer_->busy() ? 1 : 0;
+    Work sum = communicator->AllReduce(&busy, &busy, 1, DType::kI64, ReduceOp::kSum, options);
+    if (absl::Status status = sum.Wait(); !status.ok()) return skip(status.message());
+    if (busy > 0) {
+      if (rank_ == 0) {
+        skip(absl::StrCat("the one before is still being written by ", busy,
+                          " workers; raise checkpoints.every"));
+      }
+      return;
     }
-    return *std::move(state);
+    std::optional<Rank> culprit;
+    auto part = CopyPartToSave(view_, *runner_.replica_, *communicator,
+                               runner_.options_.move_timeout, &culprit);
+    if (!part.ok()) return skip(part.status().message());
+    if (part->has_value()) checkpointer_->Begin(**std::move(part));
   }
 
   JobRunner& runner_;
@@ -161,31 +171,37 @@ void JobRunner::FinalWork(Epoch epoch, const StateTag& tag) {
     communicator->Abort(status, culprit);
     ReportMeshFailure(epoch, status, culprit);
   };
-  if (context_->has_test()) {
-    const absl::StatusOr<EvaluationMetrics> evaluation =
-        trainer_->Evaluate(*view_, *communicator, tag.step, &culprit);
-    if (!evaluation.ok()) return mesh_failed(evaluation.status());
-    metrics_->Record(*evaluation, rank);
-    progress_.test_accuracy = evaluation->test_accuracy;
-    progress_.test_loss = evaluation->test_loss;
+  const absl::StatusOr<FinalMeasures> measures =
+      trainer_->MeasureFinal(*view_, *communicator, tag.step, &culprit);
+  if (!measures.ok()) return mesh_failed(measures.status());
+  if (measures->evaluation.has_value()) {
+    metrics_->Record(*measures->evaluation, rank);
+    progress_.test_accuracy = measures->evaluation->test_accuracy;
+    progress_.test_loss = measures->evaluation->test_loss;
   }
   FinalReport report;
-  absl::StatusOr<std::string> hash =
-      trainer_->HashParameters(*view_, *communicator, tag.step, &culprit);
-  if (!hash.ok()) return mesh_failed(hash.status());
-  report.parameters_sha256 = *std::move(hash);
-  std::shared_ptr<const ReplicaSnapshot> state;
-  if (!context_->spec().checkpoints.directory.empty()) {
-    auto whole = rank == 0 || view_->strategy.sharded()
-                     ? GatherWhole(*view_, *communicator, &culprit)
-                     : nullptr;
-    if (!whole.ok()) return mesh_failed(whole.status());
-    state = *std::move(whole);
+  report.parameters_sha256 = measures->parameters_sha256;
+  std::shared_ptr<Checkpointer> checkpointer;
+  {
+    MutexLock lock(&mutex_);
+    checkpointer = checkpointer_;
   }
-  absl::StatusOr<std::string> checkpoint = FinalCheckpoint(epoch, tag, std::move(state));
+  if (checkpointer != nullptr) {
+    const auto failed = [&](const absl::Status& status) {
+      if (epoch >= stopped_below()) Fail(status);
+    };
+    // First, so that two copies are never here at once.
+    if (absl::Status free = AwaitFree(epoch, *checkpointer); !free.ok()) return failed(free);
+    auto part = CopyPartToSave(*view_, *replica_, *communicator, options_.move_timeout, &culprit);
+    if (!part.ok()) return mesh_failed(part.status());
+    if (part->has_value()) {
+      const absl::StatusOr<std::string> checkpoint =
+          FinalCheckpoint(epoch, *checkpointer, **std::move(part));
+      if (!checkpoint.ok()) return failed(checkpoint.status());
+      report.checkpoint = *checkpoint;
+    }
+  }
   if (epoch < stopped_below()) return;
-  if (!checkpoint.ok()) return Fail(checkpoint.status());
-  report.checkpoint = *checkpoint;
   progress_.step = tag.step;
   PublishProgress();
   report.progress = progress_;

@@ -237,16 +237,6 @@ void Replica::FinishMove(const ReplicaCounters& counters) {
   counters_ = counters;
 }
 
-std::shared_ptr<const ReplicaSnapshot> Replica::TakeComing() {
-  MutexLock lock(&mutex_);
-  MUSTER_CHECK(coming_.has_value() && coming_->element_count() == layout_.padded_count());
-  auto snapshot = std::make_shared<ReplicaSnapshot>();
-  snapshot->counters = counters_;
-  snapshot->arrays = std::move(*coming_).TakeArrays();
-  coming_.reset();
-  return snapshot;
-}
-
 void Replica::KeepOnly(bool newest) {
   MutexLock lock(&mutex_);
   if (newest && coming_.has_value()) part_ = *std::move(coming_);

@@ -49,7 +49,7 @@ struct ReplicaCounters {
   int64_t skipped_steps = 0;     // ever
 };
 
-// A copy of the whole state. Array 0 is the parameters, then the optimizer's slots.
+// A copy of the whole state, or of a range. Array 0 is the parameters, then the optimizer's slots.
 struct ReplicaSnapshot {
   ReplicaCounters counters;
   std::vector<std::vector<float>> arrays;
@@ -156,8 +156,6 @@ class Replica {
   static int64_t FloatsPerElement(const UpdateRule& rule) { return 1 + rule.state_slots(); }
   // Everything has come: the state it is of.
   void FinishMove(const ReplicaCounters& counters) ABSL_LOCKS_EXCLUDED(mutex_);
-  // The part to come, which is all of the space, as a snapshot; it is not kept.
-  std::shared_ptr<const ReplicaSnapshot> TakeComing() ABSL_LOCKS_EXCLUDED(mutex_);
   // Of the part that a move has brought and the one that is held, keeps the first, if `newest`, or
   // the second.
   void KeepOnly(bool newest) ABSL_LOCKS_EXCLUDED(mutex_);

@@ -22,6 +22,26 @@ TrainingOutcome MeshFailed(Communicator& communicator, absl::Status status,
   return {TrainingOutcome::Kind::kMeshFailed, std::move(status), culprit};
 }
 
+// Shows the parameters of each block that a forward pass asks for.
+class VisitedBlocks final : public BlockMemory {
+ public:
+  VisitedBlocks(BlockMemory& memory, absl::FunctionRef<void(int, const float*)> visit)
+      : memory_(memory), visit_(visit) {}
+
+  absl::StatusOr<const float*> Acquire(int block) override {
+    MUSTER_ASSIGN_OR_RETURN(const float* const parameters, memory_.Acquire(block));
+    visit_(block, parameters);
+    return parameters;
+  }
+  void Release(int block) override { memory_.Release(block); }
+  absl::StatusOr<float*> Gradients(int block) override { return memory_.Gradients(block); }
+  absl::Status GradientsReady(int block) override { return memory_.GradientsReady(block); }
+
+ private:
+  BlockMemory& memory_;
+  const absl::FunctionRef<void(int, const float*)> visit_;
+};
+
 }  // namespace
 
 Trainer::Trainer(JobContext& job, Replica& replica, StepMeter& meter)
@@ -104,7 +124,8 @@ TrainingOutcome Trainer::Run(const View& view, Communicator& communicator, Step 
     }
     if (record->pause) return {Kind::kPaused};
     if (evaluate_every > 0 && step % evaluate_every == 0) {
-      absl::StatusOr<EvaluationMetrics> evaluation = Evaluate(communicator, view, memory, step);
+      absl::StatusOr<EvaluationMetrics> evaluation =
+          Evaluate(communicator, view, memory, step, [](int, const float*) {});
       memory.TakeWaited();
       if (!evaluation.ok()) {
         return MeshFailed(communicator, evaluation.status(), memory.culprit());
@@ -174,40 +195,37 @@ bool Trainer::SwitchesAfter(Step step, const Strategy& strategy) const {
   return false;
 }
 
-absl::StatusOr<std::string> Trainer::HashParameters(const View& view, Communicator& communicator,
+absl::StatusOr<FinalMeasures> Trainer::MeasureFinal(const View& view, Communicator& communicator,
                                                     Step step, std::optional<Rank>* culprit) {
   MUSTER_RETURN_IF_ERROR(Equip(view, communicator));
   StepMemory memory(replica_, communicator, view, ExchangeOptions(view));
   const bool computes = replica_.shape().computes;
   ParametersHash hash(job_.layout());
-  memory.BeginStep(step);
-  memory.BeginForward();
-  const absl::Status status = memory.DryForward([&](int block, const float* parameters) {
+  const auto add = [&](int block, const float* parameters) {
     if (computes) hash.AddBlock(block, parameters);
-  });
-  if (!status.ok()) {
+  };
+  FinalMeasures measures;
+  const auto measure = [&]() -> absl::Status {
+    if (job_.has_test()) {
+      MUSTER_ASSIGN_OR_RETURN(measures.evaluation, Evaluate(communicator, view, memory, step, add));
+      return absl::OkStatus();
+    }
+    memory.BeginStep(step);
+    memory.BeginForward();
+    return memory.DryForward(add);
+  };
+  if (absl::Status status = measure(); !status.ok()) {
     communicator.Abort(status, memory.culprit());
     *culprit = memory.culprit();
     return status;
   }
-  return computes ? hash.HexDigest() : std::string();
-}
-
-absl::StatusOr<EvaluationMetrics> Trainer::Evaluate(const View& view, Communicator& communicator,
-                                                    Step step, std::optional<Rank>* culprit) {
-  MUSTER_RETURN_IF_ERROR(Equip(view, communicator));
-  StepMemory memory(replica_, communicator, view, ExchangeOptions(view));
-  absl::StatusOr<EvaluationMetrics> metrics = Evaluate(communicator, view, memory, step);
-  if (!metrics.ok()) {
-    communicator.Abort(metrics.status(), memory.culprit());
-    *culprit = memory.culprit();
-  }
-  return metrics;
+  if (computes) measures.parameters_sha256 = hash.HexDigest();
+  return measures;
 }
 
 absl::StatusOr<EvaluationMetrics> Trainer::Evaluate(const Communicator& communicator,
-                                                    const View& view, StepMemory& memory,
-                                                    Step step) {
+                                                    const View& view, StepMemory& memory, Step step,
+                                                    BlockVisitor visit) {
   const int size = view.workers();
   Chunk mine;  // nothing of a parameter server
   if (communicator.rank() < size) mine = ChunkOf(job_.test().size(), size, communicator.rank());
@@ -219,13 +237,17 @@ absl::StatusOr<EvaluationMetrics> Trainer::Evaluate(const Communicator& communic
                              ? passes_over(ChunkOf(job_.test().size(), size, 0).count)
                              : std::max<int64_t>(1, passes_over(mine.count));
   GradientExchange::Evaluation sum;
+  VisitedBlocks visited(memory, visit);
   memory.BeginStep(step);
   for (int64_t pass = 0; pass < passes; ++pass) {
+    BlockMemory& blocks = pass == 0 ? static_cast<BlockMemory&>(visited) : memory;
     memory.BeginForward();
     const int64_t done = pass * kEvaluationBatch;
     const int64_t count = std::min(kEvaluationBatch, mine.count - done);
     if (count <= 0) {
-      MUSTER_RETURN_IF_ERROR(memory.DryForward([](int, const float*) {}));
+      MUSTER_RETURN_IF_ERROR(memory.DryForward([&](int block, const float* parameters) {
+        if (pass == 0) visit(block, parameters);
+      }));
       continue;
     }
     const Dataset& test = job_.test();
@@ -235,7 +257,7 @@ absl::StatusOr<EvaluationMetrics> Trainer::Evaluate(const Communicator& communic
     labels_.resize(count);
     test.Gather(ids, absl::MakeSpan(inputs_), absl::MakeSpan(labels_));
     MUSTER_ASSIGN_OR_RETURN(const BatchResult result,
-                            job_.model().Evaluate(memory, inputs_, labels_));
+                            job_.model().Evaluate(blocks, inputs_, labels_));
     sum.loss_sum += result.loss_sum;
     sum.correct += result.correct;
     sum.samples += result.samples;

@@ -10,6 +10,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -52,6 +53,11 @@ struct TrainingOutcome {
   std::optional<Rank> culprit;
 };
 
+struct FinalMeasures {
+  std::optional<EvaluationMetrics> evaluation;  // if there is a test set
+  std::string parameters_sha256;                // training_state.h's ParametersSha256
+};
+
 class Trainer {
  public:
   // All must outlive the object.
@@ -62,13 +68,10 @@ class Trainer {
   TrainingOutcome Run(const View& view, Communicator& communicator, Step first,
                       TrainingControl& control);
 
-  // Loss and accuracy on the test set, spread over the ranks; the same numbers on each. Requires a
-  // test set.
-  absl::StatusOr<EvaluationMetrics> Evaluate(const View& view, Communicator& communicator,
-                                             Step step, std::optional<Rank>* culprit);
-  // ParametersSha256 of the state after `step`, without ever having more of it here than a step
-  // does; empty on a parameter server. All ranks of the view call it.
-  absl::StatusOr<std::string> HashParameters(const View& view, Communicator& communicator,
+  // Of the state after `step`, the job's last, without ever having more of it here than a step
+  // does: parameters are gathered once. All ranks of the view call it, and get the same, but for
+  // parameter servers: no hash.
+  absl::StatusOr<FinalMeasures> MeasureFinal(const View& view, Communicator& communicator,
                                              Step step, std::optional<Rank>* culprit);
 
  private:
@@ -81,8 +84,11 @@ class Trainer {
   // its gradient is complete.
   absl::StatusOr<Computed> ComputeGradients(const Communicator& communicator, const View& view,
                                             Step step, StepMemory& memory);
+  // Loss and accuracy on the test set, spread over the ranks; the same numbers on each. `visit`
+  // sees the parameters of each block once, from block 0 on. Requires a test set.
+  using BlockVisitor = absl::FunctionRef<void(int block, const float* parameters)>;
   absl::StatusOr<EvaluationMetrics> Evaluate(const Communicator& communicator, const View& view,
-                                             StepMemory& memory, Step step);
+                                             StepMemory& memory, Step step, BlockVisitor visit);
   // Makes the replica's memory fit the view.
   absl::Status Equip(const View& view, const Communicator& communicator);
   GradientExchangeOptions ExchangeOptions(const View& view) const;

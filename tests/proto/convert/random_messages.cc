@@ -99,7 +99,11 @@ Progress AProgress(Random& random) {
 }
 
 CheckpointReport Report(Random& random) {
-  return {.tag = Tag(random), .path = "/" + Text(random, 30), .checksum = Text(random, 64)};
+  return {.tag = Tag(random),
+          .path = "/" + Text(random, 30),
+          .checksum = Text(random, 64),
+          .part = 2,
+          .parts = 5};
 }
 
 CommunicationPath APath(Random& random) {

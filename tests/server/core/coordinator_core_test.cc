@@ -179,6 +179,47 @@ TEST(CoordinatorCoreTest, CheckpointsAreDecidedBeforeTheyAreNamed) {
   EXPECT_EQ(fleet.core().FindJob("j")->newest_checkpoint, report);
 }
 
+TEST(CoordinatorCoreTest, ACheckpointInPartsIsDecidedWhenAllAreDurableInTheViewInForce) {
+  FleetScript fleet;
+  fleet.StartJob(3, 5);
+  const auto part = [](int32_t index, Step step) {
+    return CheckpointReport{{1, step, 1}, "dir", "sum", index, 3};
+  };
+  fleet.status(2).durable = part(1, 4);
+  EXPECT_THAT(fleet.Say(2), ElementsAre());
+  fleet.status(1).durable = part(0, 4);
+  EXPECT_THAT(fleet.Say(1), ElementsAre());
+  // Of another step, into another directory, twice the same: none of them is the one that is
+  // missing.
+  for (const CheckpointReport& other :
+       {part(2, 3), part(1, 4), CheckpointReport{{1, 4, 1}, "other", "sum", 2, 3},
+        CheckpointReport{{1, 4, 1}, "dir", "sum", 2, 4}}) {
+    fleet.status(3).durable = other;
+    EXPECT_THAT(fleet.Say(3), ElementsAre());
+  }
+  fleet.status(3).durable = part(2, 4);
+  // Its first part's writer gives all of them their name.
+  EXPECT_THAT(fleet.Say(3),
+              ElementsAre("persist checkpoint decided 1.4@1", "#1 <- commit-checkpoint 1.4@1"));
+  fleet.status(1).durable.reset();
+  fleet.status(1).committed = part(0, 4);
+  EXPECT_THAT(fleet.Say(1), ElementsAre("persist checkpoint named 1.4@1"));
+  EXPECT_EQ(fleet.core().FindJob("j")->newest_checkpoint, part(0, 4));
+}
+
+TEST(CoordinatorCoreTest, ACheckpointWhoseWriterDiedIsNotDecided) {
+  FleetScript fleet;
+  fleet.StartJob(2, 5);
+  fleet.status(1).durable = CheckpointReport{{1, 4, 1}, "dir", "sum", 0, 2};
+  EXPECT_THAT(fleet.Say(1), ElementsAre());
+  fleet.Suspect(1, 2, 1);
+  fleet.Close(2);
+  fleet.Answer(1, 2);
+  const Lines lines = fleet.Run(1, 2, {1, 6, 2});
+  EXPECT_THAT(lines, Not(Contains("persist checkpoint decided 1.4@1")));
+  EXPECT_THAT(fleet.Say(1), Not(Contains("persist checkpoint decided 1.4@1")));
+}
+
 TEST(CoordinatorCoreTest, AJobThatResumesStartsFromTheNewestCheckpointAnyOfThemSees) {
   FleetScript fleet;
   fleet.Submit(1, 3, 100);

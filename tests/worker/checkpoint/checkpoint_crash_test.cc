@@ -69,10 +69,9 @@ std::optional<std::string> Violation(const std::string& root, const Layout& layo
   std::vector<float> parameters(expected.state().parameters.size(), -1);
   std::vector<float> m(parameters), v(parameters);
   const absl::Status parameters_status =
-      LoadParameters(files, found->checkpoint, layout, absl::MakeSpan(parameters));
+      LoadParameters(files, found->checkpoint, layout, &parameters);
   const absl::Status optimizer_status =
-      LoadOptimizer(files, found->checkpoint, layout,
-                    {{"adam_m", absl::MakeSpan(m)}, {"adam_v", absl::MakeSpan(v)}});
+      LoadOptimizer(files, found->checkpoint, layout, {{"adam_m", &m}, {"adam_v", &v}});
   if (!parameters_status.ok()) return parameters_status.ToString();
   if (!optimizer_status.ok()) return optimizer_status.ToString();
   if (parameters != expected.state().parameters || m != expected.state().slots[0].values ||

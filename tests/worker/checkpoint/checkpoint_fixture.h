@@ -2,12 +2,15 @@
 #ifndef MUSTER_TESTS_WORKER_CHECKPOINT_CHECKPOINT_FIXTURE_H_
 #define MUSTER_TESTS_WORKER_CHECKPOINT_CHECKPOINT_FIXTURE_H_
 
+#include <algorithm>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "base/check.h"
 #include "state/layout.h"
+#include "worker/checkpoint/checkpoint_reader.h"
+#include "worker/checkpoint/part_plan.h"
 #include "worker/checkpoint/training_state.h"
 
 namespace muster {
@@ -43,6 +46,28 @@ class OwnedState {
       : parameters_(MakeValues(layout, step, 0)),
         momentum_(MakeValues(layout, step, 1)),
         variance_(MakeValues(layout, step, 2)) {
+    Describe(layout, step, branch);
+    state_.parameters = parameters_;
+    state_.slots = {{"adam_m", momentum_}, {"adam_v", variance_}};
+  }
+  // One part of it.
+  OwnedState(const Layout& layout, Step step, const CheckpointPart& part)
+      : OwnedState(layout, step) {
+    const Range range = RangesOfParts(layout, part.count)[static_cast<size_t>(part.index)];
+    const auto cut = [range](absl::Span<const float> values) {
+      return values.subspan(static_cast<size_t>(range.offset), static_cast<size_t>(range.count));
+    };
+    state_.part = part;
+    state_.parameters = cut(state_.parameters);
+    for (OptimizerSlot& slot : state_.slots) slot.values = cut(slot.values);
+  }
+  OwnedState(const OwnedState&) = delete;
+  OwnedState& operator=(const OwnedState&) = delete;
+  const TrainingState& state() const { return state_; }
+  TrainingState& state() { return state_; }
+
+ private:
+  void Describe(const Layout& layout, Step step, uint64_t branch) {
     state_.progress = {.step = step,
                        .branch = branch,
                        .epoch = 3,
@@ -52,16 +77,33 @@ class OwnedState {
                        .job = "name: test\nsteps: 100\n",
                        .job_fingerprint = 0x0123456789abcdef};
     state_.layout = &layout;
-    state_.parameters = parameters_;
-    state_.slots = {{"adam_m", momentum_}, {"adam_v", variance_}};
   }
-  const TrainingState& state() const { return state_; }
-  TrainingState& state() { return state_; }
 
- private:
   std::vector<float> parameters_, momentum_, variance_;
   TrainingState state_;
 };
+
+// Puts what comes into a flat space, which is zero before.
+inline PieceSink Into(const Layout& layout, std::vector<float>* space) {
+  space->assign(static_cast<size_t>(layout.padded_count()), 0.0f);
+  return [space](int64_t offset, absl::Span<const float> values) {
+    std::copy(values.begin(), values.end(), space->begin() + offset);
+  };
+}
+
+// All of the space.
+inline absl::Status LoadParameters(FileSystem& files, const Checkpoint& checkpoint,
+                                   const Layout& layout, std::vector<float>* parameters) {
+  return LoadParameters(files, checkpoint, layout, {{0, layout.padded_count()}},
+                        Into(layout, parameters));
+}
+inline absl::Status LoadOptimizer(FileSystem& files, const Checkpoint& checkpoint,
+                                  const Layout& layout,
+                                  std::vector<std::pair<std::string, std::vector<float>*>> slots) {
+  std::vector<OptimizerSlotDestination> destinations;
+  for (const auto& [name, space] : slots) destinations.push_back({name, Into(layout, space)});
+  return LoadOptimizer(files, checkpoint, layout, {{0, layout.padded_count()}}, destinations);
+}
 
 }  // namespace muster
 

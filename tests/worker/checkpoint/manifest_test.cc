@@ -21,10 +21,14 @@ Manifest Example() {
                        .job = "name: \"x\"\n",
                        .job_fingerprint = 0xff},
           .layout_fingerprint = 0x123,
-          .parameters_sha256 = "abc",
-          .files = {{"model-00001-of-00001.safetensors", CheckpointFileKind::kParameters, 10, "d"},
-                    {"model.safetensors.index.json", CheckpointFileKind::kIndex, 11, "e"},
-                    {"o.safetensors", CheckpointFileKind::kOptimizer, 12, "f"}}};
+          .tensors = {{"w", "abc"}, {"b", "abd"}},
+          .files = {{"m.safetensors", CheckpointFileKind::kParameters, 10, "d", {0x1234}},
+                    {"model.safetensors.index.json", CheckpointFileKind::kIndex, 11, "e", {}},
+                    {"o.safetensors",
+                     CheckpointFileKind::kOptimizer,
+                     kCheckedBytes + 1,
+                     "f",
+                     {0, 0xffffffff}}}};
 }
 
 TEST(ManifestTest, WhatIsWrittenReadsBack) {
@@ -80,6 +84,32 @@ TEST(ManifestTest, FilesOutsideTheDirectoryAreRefused) {
   EXPECT_THAT(
       std::string(ParseManifest(SerializeManifest(manifest).value(), "m").status().message()),
       HasSubstr("repeated"));
+}
+
+TEST(ManifestTest, PartsMakeTheManifestThatOneWriterWouldHaveWritten) {
+  const Manifest whole = Example();
+  Manifest first = whole, second = whole;
+  first.tensors.erase("w");
+  second.tensors.erase("b");
+  first.files = {whole.files[2], whole.files[1]};
+  second.files = {whole.files[0]};
+  EXPECT_EQ(MergeParts({first, second}).value(), whole);
+  EXPECT_EQ(MergeParts({whole}).value(), whole);
+  for (const auto change :
+       {+[](Manifest& m) { m.progress.epoch = 8; }, +[](Manifest& m) { m.progress.branch = 3; },
+        +[](Manifest& m) { m.layout_fingerprint = 9; }}) {
+    Manifest other = second;
+    change(other);
+    EXPECT_EQ(MergeParts({first, other}).status().code(), absl::StatusCode::kFailedPrecondition);
+  }
+}
+
+TEST(ManifestTest, ChecksumsMustCoverTheFile) {
+  Manifest manifest = Example();
+  manifest.files[2].crc32c.pop_back();
+  EXPECT_THAT(
+      std::string(ParseManifest(SerializeManifest(manifest).value(), "m").status().message()),
+      HasSubstr("crc32c"));
 }
 
 TEST(ManifestTest, AJobThatIsNotUtf8IsRefused) {

@@ -76,8 +76,8 @@ TEST_F(CheckpointerTest, ASealedStateIsPublishedByTheFirstAndFoundByTheOthers) {
   Observer first_observer, other_observer;
   Checkpointer first(*job_, files_, Incarnation{1}, first_observer);
   Checkpointer other(*job_, files_, Incarnation{2}, other_observer);
-  ASSERT_TRUE(other.Keep(replica_->Snapshot(), /*sealed=*/true, absl::Minutes(10)));
-  ASSERT_TRUE(first.Keep(replica_->Snapshot(), /*sealed=*/true, absl::ZeroDuration()));
+  ASSERT_TRUE(other.Keep({replica_->Snapshot(), {}}, /*sealed=*/true, absl::Minutes(10)));
+  ASSERT_TRUE(first.Keep({replica_->Snapshot(), {}}, /*sealed=*/true, absl::ZeroDuration()));
   const auto path = first_observer.AwaitKept();
   ASSERT_TRUE(path.ok()) << path.status();
   EXPECT_EQ(other_observer.AwaitKept().value(), *path);
@@ -87,7 +87,7 @@ TEST_F(CheckpointerTest, ASealedStateIsPublishedByTheFirstAndFoundByTheOthers) {
 TEST_F(CheckpointerTest, AnotherPublishesASealedStateWhenTheFirstDoesNot) {
   Observer observer;
   Checkpointer other(*job_, files_, Incarnation{2}, observer);
-  ASSERT_TRUE(other.Keep(replica_->Snapshot(), /*sealed=*/true, absl::Milliseconds(1)));
+  ASSERT_TRUE(other.Keep({replica_->Snapshot(), {}}, /*sealed=*/true, absl::Milliseconds(1)));
   ASSERT_TRUE(observer.AwaitKept().ok());
   EXPECT_THAT(NamesOnDisk(), ElementsAre("step-00000005"));
 }
@@ -98,7 +98,7 @@ TEST_F(CheckpointerTest, WhoeverWaitsForOneThatDiedWhileWritingWritesInTheEnd) {
   ASSERT_TRUE(WriteFileDurably(files_, half + "/model-00001-of-00001.safetensors", "half").ok());
   Observer observer;
   Checkpointer other(*job_, files_, Incarnation{2}, observer);
-  ASSERT_TRUE(other.Keep(replica_->Snapshot(), /*sealed=*/true, absl::Milliseconds(300)));
+  ASSERT_TRUE(other.Keep({replica_->Snapshot(), {}}, /*sealed=*/true, absl::Milliseconds(300)));
   ASSERT_TRUE(observer.AwaitKept().ok());
   EXPECT_THAT(NamesOnDisk(), ::testing::Contains("step-00000005"));
 }
@@ -107,7 +107,7 @@ TEST_F(CheckpointerTest, WhoeverWaitsForOthersWritesBeforeItGoes) {
   Observer observer;
   {
     Checkpointer other(*job_, files_, Incarnation{2}, observer);
-    ASSERT_TRUE(other.Keep(replica_->Snapshot(), /*sealed=*/true, absl::Hours(1)));
+    ASSERT_TRUE(other.Keep({replica_->Snapshot(), {}}, /*sealed=*/true, absl::Hours(1)));
   }
   ASSERT_TRUE(observer.AwaitKept().ok());
   EXPECT_THAT(NamesOnDisk(), ElementsAre("step-00000005"));
@@ -116,7 +116,7 @@ TEST_F(CheckpointerTest, WhoeverWaitsForOthersWritesBeforeItGoes) {
 TEST_F(CheckpointerTest, AStateThatIsNotSealedIsSetAside) {
   Observer observer;
   Checkpointer checkpointer(*job_, files_, Incarnation{2}, observer);
-  ASSERT_TRUE(checkpointer.Keep(replica_->Snapshot(), /*sealed=*/false, absl::Hours(1)));
+  ASSERT_TRUE(checkpointer.Keep({replica_->Snapshot(), {}}, /*sealed=*/false, absl::Hours(1)));
   ASSERT_TRUE(observer.AwaitKept().ok());
   EXPECT_THAT(NamesOnDisk(), ElementsAre(StartsWith("unsealed-step-00000005-")));
 }
@@ -125,7 +125,7 @@ TEST_F(CheckpointerTest, AStateThatCannotBeWrittenIsReported) {
   ASSERT_TRUE(WriteFileDurably(files_, root_, "a file where the directory should be").ok());
   Observer observer;
   Checkpointer checkpointer(*job_, files_, Incarnation{2}, observer);
-  ASSERT_TRUE(checkpointer.Keep(replica_->Snapshot(), /*sealed=*/true, absl::ZeroDuration()));
+  ASSERT_TRUE(checkpointer.Keep({replica_->Snapshot(), {}}, /*sealed=*/true, absl::ZeroDuration()));
   EXPECT_FALSE(observer.AwaitKept().ok());
 }
 

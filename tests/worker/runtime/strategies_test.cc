@@ -1,6 +1,7 @@
 // Every strategy takes the same steps, bit for bit, and keeps only what is its own.
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -55,6 +56,7 @@ class StrategiesTest : public testing::Test {
     const ViewMap map = MapOf(view, layout).value();
     auto mesh = MakeInProcessMesh(ranks);
     std::vector<std::string> hashes(ranks);
+    std::vector<std::optional<EvaluationMetrics>> finals(ranks);
     std::vector<std::thread> threads;
     for (int rank = 0; rank < ranks; ++rank) {
       threads.emplace_back([&, rank] {
@@ -64,10 +66,11 @@ class StrategiesTest : public testing::Test {
         rig.outcome = rig.trainer->Run(view, *communicator, 1, rig.control);
         ASSERT_EQ(rig.outcome.kind, TrainingOutcome::Kind::kPaused) << rig.outcome.status;
         std::optional<Rank> culprit;
-        const auto hash =
-            rig.trainer->HashParameters(view, *communicator, spec_.training.steps, &culprit);
-        ASSERT_TRUE(hash.ok()) << hash.status();
-        hashes[rank] = *hash;
+        const auto measures =
+            rig.trainer->MeasureFinal(view, *communicator, spec_.training.steps, &culprit);
+        ASSERT_TRUE(measures.ok()) << measures.status();
+        hashes[rank] = measures->parameters_sha256;
+        finals[rank] = measures->evaluation;
       });
     }
     for (std::thread& thread : threads) thread.join();
@@ -79,6 +82,12 @@ class StrategiesTest : public testing::Test {
     for (Rank rank = 0; rank < ranks; ++rank) {
       EXPECT_EQ(hashes[rank], rank < workers ? hashes[0] : "") << "rank " << rank;
       EXPECT_EQ(rigs[rank]->control.losses, result.losses) << "rank " << rank;
+    }
+    // The same as the step loop measures.
+    EXPECT_EQ(finals[0].has_value(), rigs[0]->job->has_test());
+    if (finals[0].has_value() && !result.evaluations.empty() &&
+        result.evaluations.back().step == finals[0]->step) {
+      EXPECT_EQ(finals[0]->test_loss, result.evaluations.back().test_loss);
     }
     result.arrays.assign(static_cast<size_t>(rigs[0]->job->rule().state_slots()) + 1,
                          std::vector<float>(layout.padded_count()));
@@ -93,6 +102,7 @@ class StrategiesTest : public testing::Test {
         }
       }
     }
+    EXPECT_EQ(result.hash, ParametersSha256(layout, result.arrays[0]));
     for (Rank rank = 0; rank < ranks; ++rank) {
       EXPECT_EQ(rigs[rank]->replica->part().element_count(), map.map.CountHeldBy(rank))
           << "more is kept than the view asks for";

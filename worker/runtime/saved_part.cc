@@ -1,0 +1,104 @@
+#include "worker/runtime/saved_part.h"
+
+#include <algorithm>
+#include <cstring>
+#include <numeric>
+#include <utility>
+#include <vector>
+
+#include "base/control/placement.h"
+#include "base/status_macros.h"
+#include "state/move_state.h"
+#include "state/view_map.h"
+#include "worker/checkpoint/part_plan.h"
+#include "worker/runtime/state_part.h"
+
+namespace muster {
+namespace {
+
+// From what is held to what is to be written.
+class SavingState : public MovableState {
+ public:
+  SavingState(const Replica& replica, StatePart& saved) : replica_(replica), saved_(saved) {}
+
+  int64_t element_bytes() const override {
+    return Replica::FloatsPerElement(replica_.rule()) * static_cast<int64_t>(sizeof(float));
+  }
+  absl::Status Read(Range range, absl::Span<std::byte> bytes) override {
+    values_.resize(bytes.size() / sizeof(float));
+    replica_.PackRange(range, absl::MakeSpan(values_));
+    std::memcpy(bytes.data(), values_.data(), bytes.size());
+    return absl::OkStatus();
+  }
+  absl::Status Write(Range range, absl::Span<const std::byte> bytes) override {
+    values_.resize(bytes.size() / sizeof(float));
+    std::memcpy(values_.data(), bytes.data(), bytes.size());
+    const auto count = static_cast<size_t>(range.count);
+    for (int array = 0; array < saved_.array_count(); ++array) {
+      const auto from = absl::MakeConstSpan(values_).subspan(static_cast<size_t>(array) * count);
+      std::copy_n(from.begin(), count, saved_.Of(array, range).begin());
+    }
+    return absl::OkStatus();
+  }
+
+ private:
+  const Replica& replica_;
+  StatePart& saved_;
+  std::vector<float> values_;  // staging: chunks need not be aligned to floats
+};
+
+// As if the state were to move to those that write it, beside what is held.
+absl::StatusOr<ReshardPlan> PlanSave(const View& view, const Layout& layout, const StateTag& tag,
+                                     absl::Span<const Rank> writers,
+                                     absl::Span<const Range> ranges) {
+  MUSTER_ASSIGN_OR_RETURN(const ViewMap from, MapOf(view, layout));
+  const int members = static_cast<int>(view.members.size());
+  std::vector<Rank> everybody(view.members.size());
+  std::iota(everybody.begin(), everybody.end(), 0);
+  const std::vector<std::optional<Rank>> givers(everybody.begin(), everybody.end());
+  std::vector<Shard> shards;
+  for (size_t part = 0; part < writers.size(); ++part) {
+    shards.push_back({ranges[part], {writers[part]}});
+  }
+  MUSTER_ASSIGN_OR_RETURN(const ShardMap to,
+                          ShardMap::Create(layout.padded_count(), members, std::move(shards)));
+  return PlanReshard(tag, HoldingsOf(from.map, givers, tag), to, everybody, members);
+}
+
+}  // namespace
+
+absl::StatusOr<std::optional<SavedPart>> CopyPartToSave(const View& view, const Replica& replica,
+                                                        Communicator& communicator,
+                                                        absl::Duration timeout,
+                                                        std::optional<Rank>* culprit) {
+  const std::vector<Rank> writers = ShardOwners(view);
+  const auto writer = std::find(writers.begin(), writers.end(), communicator.rank());
+  const bool writes = writer != writers.end();
+  const auto part = static_cast<size_t>(writer - writers.begin());
+  const std::vector<Range> ranges =
+      RangesOfParts(replica.layout(), static_cast<int>(writers.size()));
+  std::vector<Range> mine;
+  if (writes && ranges[part].count > 0) mine.push_back(ranges[part]);
+  StatePart saved(std::move(mine), replica.part().array_count());
+  saved.CopyFrom(replica.part());
+  const ReplicaCounters counters = replica.counters();
+  if (view.strategy.sharded()) {
+    MUSTER_ASSIGN_OR_RETURN(const ReshardPlan plan,
+                            PlanSave(view, replica.layout(), counters.tag, writers, ranges));
+    SavingState saving(replica, saved);
+    const MoveOutcome moved = MoveState(communicator, plan, saving, {.timeout = timeout});
+    *culprit = moved.culprit;
+    MUSTER_RETURN_IF_ERROR(moved.status);
+  }
+  if (!writes) return std::nullopt;
+  auto state = std::make_shared<ReplicaSnapshot>();
+  state->counters = counters;
+  state->arrays = std::move(saved).TakeArrays();
+  return SavedPart{std::move(state),
+                   {.index = static_cast<int>(part),
+                    .count = static_cast<int>(writers.size()),
+                    .publisher = view.members[static_cast<size_t>(writers.front())].incarnation,
+                    .view = view.epoch}};
+}
+
+}  // namespace muster
