@@ -12,6 +12,7 @@
 
 #include "absl/status/statusor.h"
 #include "base/control/strategy.h"
+#include "base/dtype.h"
 #include "base/ids.h"
 
 namespace muster {
@@ -111,8 +112,9 @@ struct TrainingSpec {
   uint64_t seed = 0;
   OptimizerSpec optimizer;
   LearningRateSpec learning_rate;
-  double clip_norm = 0;        // 0: none
-  int64_t evaluate_every = 0;  // steps; 0: only at the end
+  double clip_norm = 0;           // 0: none
+  DType precision = DType::kF32;  // of compute's parameters and of gradients: kF32 or kBF16
+  int64_t evaluate_every = 0;     // steps; 0: only at the end
   int32_t max_nonfinite_steps = 10;
   int32_t micro_batches_per_step() const { return global_batch / micro_batch; }
   bool operator==(const TrainingSpec&) const = default;

@@ -169,6 +169,17 @@ absl::StatusOr<TrainingSpec> ConvertTraining(const v1::Training& training) {
   }
   MUSTER_RETURN_IF_ERROR(CheckFiniteAtLeastZero("training.clip_norm", training.clip_norm()));
   spec.clip_norm = training.clip_norm();
+  switch (training.precision()) {
+    case v1::Training::PRECISION_UNSPECIFIED:
+    case v1::Training::F32:
+      break;
+    case v1::Training::BF16:
+      spec.precision = DType::kBF16;
+      break;
+    default:
+      return FieldError("training.precision", "F32, BF16 or absent",
+                        absl::StrCat("number ", static_cast<int>(training.precision())));
+  }
   MUSTER_RETURN_IF_ERROR(
       CheckRange("training.evaluate_every", training.evaluate_every(), 0, kMaxJobSteps));
   spec.evaluate_every = training.evaluate_every();

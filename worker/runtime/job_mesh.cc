@@ -136,7 +136,7 @@ void JobRunner::CloseMesh() {
   closed_mesh_ = communicator;
   if (!communicator->MustRenewBuffers() || replica_ == nullptr) return;
   logger_.Warning("gradients_renewed", "a frozen worker could still write to the gradient buffer");
-  const absl::Status renewed = replica_->RenewBuffers();
+  const absl::Status renewed = replica_->buffers().Renew();
   if (!renewed.ok()) Fail(renewed);
 }
 

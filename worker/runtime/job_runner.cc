@@ -221,21 +221,24 @@ void JobRunner::Fail(const absl::Status& status) {
 // larger part is compared first. (The rest is small beside it, or found out as in OnOutOfMemory.)
 absl::Status JobRunner::CheckMemory() const {
   const std::optional<int64_t> available = AvailableMemory();
-  // Parameters, gradient, and what the optimizer keeps, all of it or of the shards.
   const int64_t count = context_->layout().padded_count();
-  const Strategy& strategy = context_->spec().strategy;
-  const int64_t owners = std::max(1, context_->spec().workers.start);
+  const JobSpec& spec = context_->spec();
+  const Strategy& strategy = spec.strategy;
+  // What steps need of the whole space: parameters and gradient; with f32 there is no further copy
+  // of the parameters where all of the state is here.
+  const bool half = IsHalfPrecision(spec.training.precision);
+  const int64_t steps = 2 * (half ? 2 : 4) - (half || strategy.sharded() ? 0 : 4);
+  // What is held: parameters and the optimizer's slots.
+  const int64_t held = 4 * (1 + context_->rule().state_slots());
+  const int64_t owners = strategy.servers > 0 ? strategy.servers : std::max(1, spec.workers.start);
   const int64_t holders = std::min<int64_t>(owners, 1 + strategy.replicas);
-  const int64_t slots = context_->rule().state_slots() * count;
-  int64_t floats = 2 * count + (strategy.sharded() ? slots * holders / owners : slots);
-  if (options_.role == MemberRole::kParameterServer) {
-    // Parameters, gradient and slots of the shards it holds.
-    const int64_t servers = std::max(1, strategy.servers);
-    floats = (2 * count + slots) * std::min<int64_t>(servers, 1 + strategy.replicas) / servers;
-  } else if (strategy.servers > 0) {
-    floats = 2 * count;
+  const bool serves = options_.role == MemberRole::kParameterServer;
+  int64_t needed = serves ? 0 : steps * count;
+  if (!strategy.sharded()) {
+    needed += held * count;
+  } else if (serves || strategy.servers == 0) {
+    needed += held * count * holders / owners;
   }
-  const int64_t needed = floats * static_cast<int64_t>(sizeof(float));
   if (!available.has_value() || needed <= *available) return absl::OkStatus();
   return absl::ResourceExhaustedError(absl::StrFormat(
       "this worker's memory is too small for the job: its %d parameters, gradients and optimizer "

@@ -5,7 +5,9 @@
 
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "collectives/reduce/half.h"
 #include "state/initialize.h"
+#include "state/mixed_precision.h"
 
 namespace muster {
 namespace {
@@ -21,7 +23,7 @@ Replica::Replica(const Layout& layout, const UpdateRule& rule,
       rule_(rule),
       learning_rate_(learning_rate),
       clip_norm_(clip_norm),
-      arena_(std::move(arena)) {}
+      buffers_(layout, std::move(arena)) {}
 
 ReplicaCounters Replica::counters() const {
   MutexLock lock(&mutex_);
@@ -76,26 +78,21 @@ void Replica::Retag(const StateTag& tag) {
 
 void Replica::Apply(const CommitRecord& record, absl::Span<const float> gradient) {
   MutexLock lock(&mutex_);
-  ApplyLocked(record, [gradient](Range range) {
-    return gradient.subspan(Size(range.offset), Size(range.count));
-  });
+  ApplyLocked(record, gradient);
 }
 
 void Replica::Apply(const CommitRecord& record) {
   MutexLock lock(&mutex_);
-  ApplyLocked(record, [this](Range range) { return Reduced(range); });
+  ApplyLocked(record, std::nullopt);
 }
 
-template <typename Visit>
-void Replica::ForEachRange(GradientOf gradient, const Visit& visit) {
-  for (const Range& range : part_.ranges()) {
-    std::vector<absl::Span<float>> slots;
-    for (int array = 1; array < arrays(); ++array) slots.push_back(part_.Of(array, range));
-    visit(range, part_.Of(0, range), gradient(range), slots);
-  }
+std::vector<absl::Span<float>> Replica::SlotsOf(Range range) {
+  std::vector<absl::Span<float>> slots;
+  for (int array = 1; array < arrays(); ++array) slots.push_back(part_.Of(array, range));
+  return slots;
 }
 
-void Replica::ApplyLocked(const CommitRecord& record, GradientOf gradient) {
+void Replica::ApplyLocked(const CommitRecord& record, FlatGradient gradient) {
   MUSTER_CHECK_EQ(record.step, counters_.tag.step + 1);
   if (record.finite) {
     const double norm_of_sum = record.gradient_norm * static_cast<double>(record.samples);
@@ -104,22 +101,7 @@ void Replica::ApplyLocked(const CommitRecord& record, GradientOf gradient) {
     scalars.gradient_scale =
         ComputeGradientScale(norm_of_sum * norm_of_sum, record.samples, clip_norm_).scale;
     scalars.update_count = counters_.update_count + 1;
-    if (rule_.factor_count() > 0) {
-      // Only of a state that is whole (proto/convert/job.h).
-      MUSTER_CHECK(whole()) << "tensor sums of a part of the state";
-      TensorSums sums(rule_.factor_count());
-      ForEachRange(gradient,
-                   [&](Range range, absl::Span<float> parameters, absl::Span<const float> values,
-                       absl::Span<const absl::Span<float>> slots) {
-                     rule_.Prepare(range, scalars, parameters, values, slots, sums);
-                   });
-      scalars.tensor_factors = rule_.TensorFactors(sums);
-    }
-    ForEachRange(gradient,
-                 [&](Range range, absl::Span<float> parameters, absl::Span<const float> values,
-                     absl::Span<const absl::Span<float>> slots) {
-                   rule_.Apply(range, scalars, parameters, values, slots);
-                 });
+    UpdatePart(scalars, gradient);
     ++counters_.update_count;
     counters_.nonfinite_in_row = 0;
   } else {
@@ -129,78 +111,79 @@ void Replica::ApplyLocked(const CommitRecord& record, GradientOf gradient) {
   counters_.tag.step = record.step;
   counters_.tag.epoch = record.epoch;
   if (!listeners_.empty()) {
-    const absl::Span<const float> all = gradient({0, layout_.padded_count()});
-    const auto copy = std::make_shared<const std::vector<float>>(all.begin(), all.end());
+    const auto copy = CopyGradient(gradient);
     for (ReplicaListener* listener : listeners_) listener->OnApplied(record, counters_.tag, copy);
   }
+}
+
+void Replica::UpdatePart(const UpdateScalars& given, FlatGradient flat) {
+  UpdateScalars scalars = given;
+  const bool half = !flat.has_value() && buffers_.half();
+  const auto gradient = [&](Range range) {
+    return flat.has_value() ? flat->subspan(Size(range.offset), Size(range.count))
+                            : buffers_.Reduced(range);
+  };
+  std::vector<absl::Span<float>> slots;
+  const auto mixed = [&](Range range) {
+    slots = SlotsOf(range);
+    return MixedPrecisionRange{.range = range,
+                               .dtype = buffers_.shape().precision,
+                               .gradient = buffers_.ReducedHalves(range),
+                               .parameters = buffers_.OwnHalves(range),
+                               .master = part_.Of(0, range),
+                               .state = slots};
+  };
+  if (rule_.factor_count() > 0) {
+    // Only of a state that is whole (proto/convert/job.h).
+    MUSTER_CHECK(whole()) << "tensor sums of a part of the state";
+    TensorSums sums(rule_.factor_count());
+    for (const Range& range : part_.ranges()) {
+      if (half) {
+        Prepare(rule_, mixed(range), scalars, sums);
+      } else {
+        rule_.Prepare(range, scalars, part_.Of(0, range), gradient(range), SlotsOf(range), sums);
+      }
+    }
+    scalars.tensor_factors = rule_.TensorFactors(sums);
+  }
+  for (const Range& range : part_.ranges()) {
+    if (half) {
+      muster::Apply(rule_, mixed(range), scalars);
+    } else {
+      rule_.Apply(range, scalars, part_.Of(0, range), gradient(range), SlotsOf(range));
+    }
+  }
+}
+
+std::shared_ptr<const std::vector<float>> Replica::CopyGradient(FlatGradient gradient) const {
+  const Range all{0, layout_.padded_count()};
+  if (!gradient.has_value() && buffers_.half()) {
+    auto copy = std::make_shared<std::vector<float>>(Size(all.count));
+    WidenHalf(buffers_.shape().precision, buffers_.ReducedHalves(all).data(), copy->data(),
+              all.count);
+    return copy;
+  }
+  const absl::Span<const float> values = gradient.has_value() ? *gradient : buffers_.Reduced(all);
+  return std::make_shared<const std::vector<float>>(values.begin(), values.end());
 }
 
 // ---- memory of a step ------------------------------------------------------------------------
 
 absl::Status Replica::Equip(const StepMemoryShape& shape) {
-  const bool caches = shape.computes && (shape.stage == 1 || shape.stage == 2);
-  const bool flat_gradient = shape.stage < 2 || shape.accumulates;
-  if (!flat_gradient && reduced_.ranges() != part_.ranges())
-    reduced_ = StatePart(part_.ranges(), 1);
-  if (shape_ == shape) return absl::OkStatus();
-  shape_.reset();
-  int64_t largest = 0;
-  for (int block = 0; block < layout_.block_count(); ++block) {
-    largest = std::max(largest, layout_.RangeOfBlock(block).count);
+  MUSTER_RETURN_IF_ERROR(buffers_.Equip(shape, part_.ranges()));
+  if (!buffers_.half()) return absl::OkStatus();
+  // The part may have been loaded, learned or moved here since.
+  for (const Range& range : part_.ranges()) {
+    const absl::Span<const float> master = part_.Of(0, range);
+    NarrowToHalf(shape.precision, master.data(), buffers_.OwnHalves(range).data(), range.count);
   }
-  // What goes makes room for what comes.
-  if (!caches) cache_ = FloatBuffer();
-  if (!flat_gradient) gradients_ = FloatBuffer();
-  if (flat_gradient) reduced_ = StatePart();
-  if (flat_gradient) gradient_buffers_.clear();
-  if (shape.stage < 3) parameter_buffers_.clear();
-  const auto allocate = [&](FloatBuffer& buffer, int64_t count) -> absl::Status {
-    if (!buffer.empty()) return absl::OkStatus();
-    MUSTER_ASSIGN_OR_RETURN(buffer, FloatBuffer::Allocate(arena_, count));
-    return absl::OkStatus();
-  };
-  if (caches) {
-    MUSTER_RETURN_IF_ERROR(allocate(cache_, layout_.padded_count()));
-  }
-  if (flat_gradient) {
-    MUSTER_RETURN_IF_ERROR(allocate(gradients_, layout_.padded_count()));
-  } else {
-    gradient_buffers_.resize(kBlockBuffers);
-    for (FloatBuffer& buffer : gradient_buffers_) {
-      MUSTER_RETURN_IF_ERROR(allocate(buffer, largest));
-    }
-  }
-  if (shape.stage == 3) {
-    parameter_buffers_.resize(kBlockBuffers);
-    for (FloatBuffer& buffer : parameter_buffers_) {
-      MUSTER_RETURN_IF_ERROR(allocate(buffer, largest));
-    }
-  }
-  shape_ = shape;
   return absl::OkStatus();
 }
 
-absl::Span<const float> Replica::parameters() const {
-  return whole() && cache_.empty() ? part_.Array(0) : cache_.span();
-}
-
-void Replica::StoreReduced(Range block, absl::Span<const float> values) {
-  reduced_.Put(0, block.offset, values.subspan(0, Size(block.count)));
-}
-
-absl::Span<const float> Replica::Reduced(Range range) const {
-  if (!gradients_.empty()) {
-    return gradients_.span().subspan(Size(range.offset), Size(range.count));
-  }
-  return reduced_.Of(0, range);
-}
-
-absl::Status Replica::RenewBuffers() {
-  MUSTER_RETURN_IF_ERROR(cache_.Renew());
-  MUSTER_RETURN_IF_ERROR(gradients_.Renew());
-  for (FloatBuffer& buffer : gradient_buffers_) MUSTER_RETURN_IF_ERROR(buffer.Renew());
-  for (FloatBuffer& buffer : parameter_buffers_) MUSTER_RETURN_IF_ERROR(buffer.Renew());
-  return absl::OkStatus();
+const void* Replica::OwnParameters(Range range) {
+  if (range.count == 0) return nullptr;
+  if (buffers_.half()) return buffers_.OwnHalves(range).data();
+  return part_.Of(0, range).data();
 }
 
 // ---- moving ----------------------------------------------------------------------------------

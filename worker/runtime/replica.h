@@ -7,13 +7,9 @@
 // stale after each step and never the source of anything else. While parts move, the part to come
 // is here beside the one that is held.
 //
-// Memory, for P parameters, s slots, a part of q elements (q = P where nothing is sharded):
-//   part                     (1 + s) q
-//   cache                    stage 1, 2: P; stage 0: none, the part serves; stage 3: none, blocks
-//                            are gathered into buffers of the step (step_memory.h)
-//   gradient                 stage 0, 1, or several micro-batches a step: P; else q and buffers
-// A parameter server has no cache, and of gradients q and buffers. Workers beside servers keep what
-// stage 2 does, with an empty part.
+// Memory: for s slots and a part of q elements (all P where nothing is sharded) 4 (1 + s) q bytes,
+// and what step_buffers.h says. Parameters of a part are f32, whatever the precision of steps: then
+// they are the master weights, and compute sees them rounded.
 //
 // The training thread alone writes. Others may take snapshots and open feeds at any time; Apply
 // waits for a copy under way, and a snapshot always shows a state between two steps.
@@ -36,8 +32,8 @@
 #include "state/layout.h"
 #include "state/step_scalars.h"
 #include "state/update_rule.h"
-#include "worker/runtime/float_buffer.h"
 #include "worker/runtime/state_part.h"
+#include "worker/runtime/step_buffers.h"
 
 namespace muster {
 
@@ -64,23 +60,8 @@ class ReplicaListener {
                          std::shared_ptr<const std::vector<float>> gradient) = 0;
 };
 
-// What a replica needs beside its part for a view's steps.
-struct StepMemoryShape {
-  int stage = 0;
-  // Gradients of several micro-batches are added up here before they are reduced.
-  bool accumulates = false;
-  // False: of a parameter server, which needs neither parameters of others nor gradients of its
-  // own.
-  bool computes = true;
-  bool operator==(const StepMemoryShape&) const = default;
-};
-
 class Replica {
  public:
-  // Blocks whose gradients or parameters are on their way at a time, where they have no place of
-  // their own: one that is computed, one that is being reduced or gathered, and one between.
-  static constexpr int kBlockBuffers = 3;
-
   // `layout` and `rule` must outlive the object, which holds nothing yet. What collectives work on
   // lies in `arena`, if it is given.
   Replica(const Layout& layout, const UpdateRule& rule, const LearningRateOptions& learning_rate,
@@ -126,23 +107,11 @@ class Replica {
   // ---- training thread: memory of a step
   // Makes room for what steps of this shape need, frees what they do not. RESOURCE_EXHAUSTED.
   absl::Status Equip(const StepMemoryShape& shape) ABSL_LOCKS_EXCLUDED(mutex_);
-  const StepMemoryShape& shape() const { return *shape_; }
-  // Parameters of the whole space: the part, where that is whole, or the cache (stages 1 and 2).
-  absl::Span<const float> parameters() const;
-  absl::Span<float> parameter_cache() { return cache_.span(); }
-  // The gradient of the whole space; empty if the shape has none.
-  absl::Span<float> gradients() { return gradients_.span(); }
-  // Buffers of the largest block: for gradients where they have no place of their own, for
-  // parameters in stage 3.
-  absl::Span<float> GradientBuffer(int index) { return gradient_buffers_[index].span(); }
-  absl::Span<float> ParameterBuffer(int index) { return parameter_buffers_[index].span(); }
-  // Keeps what is held of the reduced gradient of a block, which lies in a buffer.
-  void StoreReduced(Range block, absl::Span<const float> values);
-  // The reduced gradient of a range that is held.
-  absl::Span<const float> Reduced(Range range) const;
-  // Takes what collectives work on out of reach of processes that could write to it so far; the
-  // values stay.
-  absl::Status RenewBuffers();
+  StepBuffers& buffers() { return buffers_; }
+  // What others gather of this part: `range` of the parameters, in the precision of steps.
+  const void* OwnParameters(Range range);
+  // Parameters of the whole space. Requires: whole().
+  absl::Span<const float> parameters() const { return part_.Array(0); }
 
   // ---- training thread: moving
   // Makes room for a part of `ranges`, with what is held of it already. Nothing that is held
@@ -172,12 +141,14 @@ class Replica {
   const UpdateRule& rule() const { return rule_; }
 
  private:
-  using GradientOf = absl::FunctionRef<absl::Span<const float>(Range)>;
-  // visit(range, parameters, gradient, slots) for each range of the part.
-  template <typename Visit>
-  void ForEachRange(GradientOf gradient, const Visit& visit);
-  void ApplyLocked(const CommitRecord& record, GradientOf gradient)
+  // Null: the gradient is that of the step under way.
+  using FlatGradient = std::optional<absl::Span<const float>>;
+  void ApplyLocked(const CommitRecord& record, FlatGradient gradient)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void UpdatePart(const UpdateScalars& scalars, FlatGradient gradient);
+  std::vector<absl::Span<float>> SlotsOf(Range range);
+  // Of the step under way, for those who are told.
+  std::shared_ptr<const std::vector<float>> CopyGradient(FlatGradient gradient) const;
   std::shared_ptr<const ReplicaSnapshot> SnapshotLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   int arrays() const { return 1 + rule_.state_slots(); }
 
@@ -185,19 +156,12 @@ class Replica {
   const UpdateRule& rule_;
   const LearningRateOptions learning_rate_;
   const double clip_norm_;
-  const std::shared_ptr<SharedArena> arena_;
 
   // Written by the training thread only, while it holds mutex_; so that thread reads without it.
   StatePart part_;
   std::optional<StatePart> coming_;
 
-  // The training thread's own.
-  std::optional<StepMemoryShape> shape_;
-  FloatBuffer cache_;
-  FloatBuffer gradients_;
-  StatePart reduced_;
-  std::vector<FloatBuffer> gradient_buffers_;
-  std::vector<FloatBuffer> parameter_buffers_;
+  StepBuffers buffers_;  // the training thread's own
 
   mutable Mutex mutex_;
   ReplicaCounters counters_ ABSL_GUARDED_BY(mutex_);

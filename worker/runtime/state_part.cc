@@ -7,17 +7,18 @@
 
 namespace muster {
 
-StatePart::StatePart(std::vector<Range> ranges, int arrays) : ranges_(std::move(ranges)) {
+template <typename T>
+BasicPart<T>::BasicPart(std::vector<Range> ranges, int arrays) : ranges_(std::move(ranges)) {
   starts_.reserve(ranges_.size());
   for (const Range& range : ranges_) {
     starts_.push_back(element_count_);
     element_count_ += range.count;
   }
-  arrays_.assign(static_cast<size_t>(arrays),
-                 std::vector<float>(static_cast<size_t>(element_count_)));
+  arrays_.assign(static_cast<size_t>(arrays), std::vector<T>(static_cast<size_t>(element_count_)));
 }
 
-int StatePart::Find(Range range) const {
+template <typename T>
+int BasicPart<T>::Find(Range range) const {
   const auto after =
       std::upper_bound(ranges_.begin(), ranges_.end(), range.offset,
                        [](int64_t offset, const Range& other) { return offset < other.offset; });
@@ -25,7 +26,8 @@ int StatePart::Find(Range range) const {
   return static_cast<int>(std::prev(after) - ranges_.begin());
 }
 
-absl::Span<const float> StatePart::Of(int array, Range range) const {
+template <typename T>
+absl::Span<const T> BasicPart<T>::Of(int array, Range range) const {
   if (range.count == 0) return {};
   const int index = Find(range);
   MUSTER_CHECK_GE(index, 0) << "elements " << range.offset << " to " << range.end()
@@ -36,25 +38,28 @@ absl::Span<const float> StatePart::Of(int array, Range range) const {
                static_cast<size_t>(range.count));
 }
 
-absl::Span<float> StatePart::Of(int array, Range range) {
-  const absl::Span<const float> values = std::as_const(*this).Of(array, range);
-  return {const_cast<float*>(values.data()), values.size()};
+template <typename T>
+absl::Span<T> BasicPart<T>::Of(int array, Range range) {
+  const absl::Span<const T> values = std::as_const(*this).Of(array, range);
+  return {const_cast<T*>(values.data()), values.size()};
 }
 
-void StatePart::Put(int array, int64_t offset, absl::Span<const float> values) {
+template <typename T>
+void BasicPart<T>::Put(int array, int64_t offset, absl::Span<const T> values) {
   const int64_t end = offset + static_cast<int64_t>(values.size());
   auto first = std::upper_bound(ranges_.begin(), ranges_.end(), offset,
                                 [](int64_t at, const Range& range) { return at < range.end(); });
   for (; first != ranges_.end() && first->offset < end; ++first) {
     const int64_t from = std::max(first->offset, offset);
     const int64_t to = std::min(first->end(), end);
-    const absl::Span<const float> piece =
+    const absl::Span<const T> piece =
         values.subspan(static_cast<size_t>(from - offset), static_cast<size_t>(to - from));
     std::copy(piece.begin(), piece.end(), Of(array, {from, to - from}).begin());
   }
 }
 
-void StatePart::CopyFrom(const StatePart& other) {
+template <typename T>
+void BasicPart<T>::CopyFrom(const BasicPart& other) {
   size_t i = 0;
   size_t j = 0;
   while (i < ranges_.size() && j < other.ranges_.size()) {
@@ -65,12 +70,15 @@ void StatePart::CopyFrom(const StatePart& other) {
     if (begin < end) {
       const Range both{begin, end - begin};
       for (int array = 0; array < array_count(); ++array) {
-        const absl::Span<const float> from = other.Of(array, both);
+        const absl::Span<const T> from = other.Of(array, both);
         std::copy(from.begin(), from.end(), Of(array, both).begin());
       }
     }
     ++(mine.end() < theirs.end() ? i : j);
   }
 }
+
+template class BasicPart<float>;
+template class BasicPart<uint16_t>;
 
 }  // namespace muster

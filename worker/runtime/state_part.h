@@ -13,12 +13,13 @@
 
 namespace muster {
 
-class StatePart {
+template <typename T>
+class BasicPart {
  public:
   // Nothing.
-  StatePart() = default;
+  BasicPart() = default;
   // `ranges` in order of offset, none of them empty or touching the next; `arrays` arrays of zeros.
-  StatePart(std::vector<Range> ranges, int arrays);
+  BasicPart(std::vector<Range> ranges, int arrays);
 
   const std::vector<Range>& ranges() const { return ranges_; }
   int array_count() const { return static_cast<int>(arrays_.size()); }
@@ -27,18 +28,18 @@ class StatePart {
   // Whether every element of `range` is here.
   bool Holds(Range range) const { return Find(range) >= 0; }
   // One array's elements of `range`. Requires: Holds(range).
-  absl::Span<float> Of(int array, Range range);
-  absl::Span<const float> Of(int array, Range range) const;
+  absl::Span<T> Of(int array, Range range);
+  absl::Span<const T> Of(int array, Range range) const;
   // Copies what is kept of elements [offset, offset + values.size()) into an array.
-  void Put(int array, int64_t offset, absl::Span<const float> values);
+  void Put(int array, int64_t offset, absl::Span<const T> values);
   // An array as it lies here: the flat space, if all of that is kept.
-  absl::Span<float> Array(int array) { return absl::MakeSpan(arrays_[static_cast<size_t>(array)]); }
-  absl::Span<const float> Array(int array) const { return arrays_[static_cast<size_t>(array)]; }
+  absl::Span<T> Array(int array) { return absl::MakeSpan(arrays_[static_cast<size_t>(array)]); }
+  absl::Span<const T> Array(int array) const { return arrays_[static_cast<size_t>(array)]; }
   // The arrays; nothing is left.
-  std::vector<std::vector<float>> TakeArrays() && { return std::move(arrays_); }
+  std::vector<std::vector<T>> TakeArrays() && { return std::move(arrays_); }
 
   // Copies what both hold.
-  void CopyFrom(const StatePart& other);
+  void CopyFrom(const BasicPart& other);
 
  private:
   // The index of the range that holds `range`; -1: none.
@@ -46,9 +47,12 @@ class StatePart {
 
   std::vector<Range> ranges_;
   std::vector<int64_t> starts_;  // of each range, in the arrays
-  std::vector<std::vector<float>> arrays_;
+  std::vector<std::vector<T>> arrays_;
   int64_t element_count_ = 0;
 };
+
+using StatePart = BasicPart<float>;
+using HalfPart = BasicPart<uint16_t>;  // of a 16-bit float format
 
 }  // namespace muster
 

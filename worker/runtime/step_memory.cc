@@ -5,18 +5,20 @@
 
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "collectives/reduce/half.h"
 
 namespace muster {
 
 StepMemory::StepMemory(Replica& replica, Communicator& communicator, const View& view,
                        const GradientExchangeOptions& options)
     : replica_(replica),
+      buffers_(replica.buffers()),
       layout_(replica.layout()),
       stage_(view.strategy.sharded_stage()),
       exchange_(communicator, layout_, view, options),
       gathered_(static_cast<size_t>(layout_.block_count()), false) {
-  MUSTER_CHECK_EQ(replica.shape().stage, stage_);
-  if (stage_ > 0) gather_.emplace(communicator, layout_, view, options.timeout);
+  MUSTER_CHECK_EQ(buffers_.shape().stage, stage_);
+  if (stage_ > 0) gather_.emplace(communicator, layout_, view, options.timeout, options.dtype);
   parameter_slots_.fill(kNone);
   gradient_slots_.fill(kNone);
 }
@@ -42,17 +44,12 @@ int StepMemory::SlotOf(const Slots& slots, int block) const {
   return slot == slots.end() ? kNone : static_cast<int>(slot - slots.begin());
 }
 
-// Null of a parameter server.
-float* StepMemory::CacheOf(int block) {
-  if (replica_.parameter_cache().empty()) return nullptr;
-  return replica_.parameter_cache().data() + layout_.RangeOfBlock(block).offset;
-}
-
 // ---- parameters ------------------------------------------------------------------------------
 
 void StepMemory::BeginStep(Step step) {
   step_ = step;
   last_acquired_ = kNone;
+  widened_ = kNone;
   if (stage_ == 1 || stage_ == 2) {
     std::fill(gathered_.begin(), gathered_.end(), false);
     for (int block = 0; block < layout_.block_count(); ++block) StartGather(block);
@@ -73,28 +70,45 @@ void StepMemory::BeginForward() {
 }
 
 void StepMemory::StartGather(int block) {
-  float* into = nullptr;
+  std::byte* into = nullptr;
   if (stage_ == 3) {
     const int slot = SlotOf(parameter_slots_, kNone);
     MUSTER_CHECK(slot != kNone) << "no buffer is free for block " << block;
     parameter_slots_[static_cast<size_t>(slot)] = block;
-    into = replica_.ParameterBuffer(slot).data();
+    into = buffers_.ParameterBuffer(slot);
   } else {
-    into = CacheOf(block);
+    into = buffers_.Cache(layout_.RangeOfBlock(block).offset);
   }
   gather_->Start(
-      step_, block, [this](Range range) { return replica_.part().Of(0, range); }, into);
+      step_, block, [this](Range range) { return replica_.OwnParameters(range); }, into);
+}
+
+const float* StepMemory::Widened(int block, const std::byte* parameters) {
+  if (!buffers_.half() || parameters == nullptr) {
+    return reinterpret_cast<const float*>(parameters);
+  }
+  const absl::Span<float> wide = buffers_.wide_parameters();
+  if (widened_ != block) {
+    WidenHalf(buffers_.shape().precision, reinterpret_cast<const uint16_t*>(parameters),
+              wide.data(), layout_.RangeOfBlock(block).count);
+  }
+  widened_ = block;
+  return wide.data();
 }
 
 absl::StatusOr<const float*> StepMemory::Acquire(int block) {
-  if (stage_ == 0) return replica_.parameters().data() + layout_.RangeOfBlock(block).offset;
+  const int64_t begin = layout_.RangeOfBlock(block).offset;
+  if (stage_ == 0) {
+    if (buffers_.half()) return Widened(block, buffers_.Cache(begin));
+    return replica_.parameters().data() + begin;
+  }
   if (stage_ < 3) {
     if (!gathered_[static_cast<size_t>(block)]) {
       MUSTER_RETURN_IF_ERROR(mesh_status_);
       if (absl::Status status = gather_->WaitFor(block); !status.ok()) return Failed(status);
       gathered_[static_cast<size_t>(block)] = true;
     }
-    return CacheOf(block);
+    return Widened(block, buffers_.Cache(begin));
   }
   MUSTER_RETURN_IF_ERROR(mesh_status_);
   if (SlotOf(parameter_slots_, block) == kNone) StartGather(block);
@@ -109,7 +123,7 @@ absl::StatusOr<const float*> StepMemory::Acquire(int block) {
   if (gather_->started(block)) {
     if (absl::Status status = gather_->WaitFor(block); !status.ok()) return Failed(status);
   }
-  return replica_.ParameterBuffer(SlotOf(parameter_slots_, block)).data();
+  return Widened(block, buffers_.ParameterBuffer(SlotOf(parameter_slots_, block)));
 }
 
 void StepMemory::Release(int block) {
@@ -121,24 +135,44 @@ void StepMemory::Release(int block) {
 // ---- gradients -------------------------------------------------------------------------------
 
 absl::StatusOr<float*> StepMemory::Gradients(int block) {
-  const Range range = layout_.RangeOfBlock(block);
-  if (!replica_.gradients().empty()) return replica_.gradients().data() + range.offset;
+  if (buffers_.half()) {
+    if (!buffers_.shape().computes) return static_cast<float*>(nullptr);
+    const absl::Span<float> wide = buffers_.WideGradient(block);
+    if (!buffers_.shape().accumulates) std::ranges::fill(wide, 0.0f);
+    return wide.data();
+  }
+  std::byte* gradients = buffers_.Gradient(layout_.RangeOfBlock(block).offset);
+  if (gradients == nullptr) {
+    MUSTER_ASSIGN_OR_RETURN(gradients, TakeGradientBuffer(block));
+    if (buffers_.shape().computes) {
+      std::fill_n(reinterpret_cast<float*>(gradients), layout_.RangeOfBlock(block).count, 0.0f);
+    }
+  }
+  return reinterpret_cast<float*>(gradients);
+}
+
+absl::StatusOr<std::byte*> StepMemory::TakeGradientBuffer(int block) {
   const int slot = next_gradient_slot_;
-  next_gradient_slot_ = (slot + 1) % Replica::kBlockBuffers;
+  next_gradient_slot_ = (slot + 1) % StepBuffers::kBlockBuffers;
   MUSTER_RETURN_IF_ERROR(KeepReduced(slot));
   gradient_slots_[static_cast<size_t>(slot)] = block;
-  const absl::Span<float> buffer = replica_.GradientBuffer(slot);
-  std::fill_n(buffer.begin(), range.count, 0.0f);
-  return buffer.data();
+  return buffers_.GradientBuffer(slot);
 }
 
 absl::Status StepMemory::GradientsReady(int block) {
   if (!reduces_) return absl::OkStatus();
-  float* gradients = nullptr;
-  if (!replica_.gradients().empty()) {
-    gradients = replica_.gradients().data() + layout_.RangeOfBlock(block).offset;
-  } else {
-    gradients = replica_.GradientBuffer(SlotOf(gradient_slots_, block)).data();
+  std::byte* gradients = buffers_.Gradient(layout_.RangeOfBlock(block).offset);
+  if (buffers_.half()) {
+    if (gradients == nullptr) {
+      MUSTER_ASSIGN_OR_RETURN(gradients, TakeGradientBuffer(block));
+    }
+    if (buffers_.shape().computes) {
+      // Here a contribution is rounded (rule 17).
+      NarrowToHalf(buffers_.shape().precision, buffers_.WideGradient(block).data(),
+                   reinterpret_cast<uint16_t*>(gradients), layout_.RangeOfBlock(block).count);
+    }
+  } else if (gradients == nullptr) {
+    gradients = buffers_.GradientBuffer(SlotOf(gradient_slots_, block));
   }
   exchange_.Start(step_, block, gradients);
   return absl::OkStatus();
@@ -150,19 +184,19 @@ absl::Status StepMemory::KeepReduced(int slot) {
   if (block == kNone) return absl::OkStatus();
   MUSTER_RETURN_IF_ERROR(mesh_status_);
   if (absl::Status status = exchange_.FinishBlock(block); !status.ok()) return Failed(status);
-  replica_.StoreReduced(layout_.RangeOfBlock(block), replica_.GradientBuffer(slot));
+  buffers_.StoreReduced(layout_.RangeOfBlock(block), slot);
   return absl::OkStatus();
 }
 
 absl::Status StepMemory::FinishGradients() {
   MUSTER_RETURN_IF_ERROR(mesh_status_);
-  if (!replica_.gradients().empty()) {
+  if (buffers_.Gradient(0) != nullptr) {
     absl::Status status = exchange_.Finish();
     return status.ok() ? status : Failed(std::move(status));
   }
   // In the order in which they were started.
-  for (int i = 0; i < Replica::kBlockBuffers; ++i) {
-    MUSTER_RETURN_IF_ERROR(KeepReduced((next_gradient_slot_ + i) % Replica::kBlockBuffers));
+  for (int i = 0; i < StepBuffers::kBlockBuffers; ++i) {
+    MUSTER_RETURN_IF_ERROR(KeepReduced((next_gradient_slot_ + i) % StepBuffers::kBlockBuffers));
   }
   return absl::OkStatus();
 }

@@ -9,6 +9,8 @@
 // Gradients: in place where there is a flat gradient. Otherwise a block's are made in one of a few
 // buffers, of which the part's are kept once they are reduced.
 //
+// Of a 16-bit precision both are there in f32 while a block is computed (step_buffers.h).
+//
 // All ranks of a view ask for the same blocks in the same order: who has no micro-batch (left) does
 // a dry pass. One object serves one view; used by the training thread.
 #ifndef MUSTER_WORKER_RUNTIME_STEP_MEMORY_H_
@@ -64,15 +66,19 @@ class StepMemory final : public BlockMemory {
 
  private:
   static constexpr int kNone = -1;
-  using Slots = std::array<int, Replica::kBlockBuffers>;  // which block each buffer holds
+  using Slots = std::array<int, StepBuffers::kBlockBuffers>;  // which block each buffer holds
 
-  float* CacheOf(int block);
+  // The parameters of an acquired block as compute reads them.
+  const float* Widened(int block, const std::byte* parameters);
+  // The next buffer, emptied.
+  absl::StatusOr<std::byte*> TakeGradientBuffer(int block);
   int SlotOf(const Slots& slots, int block) const;
   void StartGather(int block);
   absl::Status KeepReduced(int slot);
   absl::Status Failed(absl::Status status);
 
   Replica& replica_;
+  StepBuffers& buffers_;
   const Layout& layout_;
   const int stage_;
   GradientExchange exchange_;
@@ -81,6 +87,8 @@ class StepMemory final : public BlockMemory {
   bool reduces_ = false;
   bool turns_ = false;  // the pass comes back
   absl::Status mesh_status_;
+
+  int widened_ = kNone;  // the block whose parameters are there in f32
 
   // Stages 1 and 2: blocks whose parameters have come since BeginStep.
   std::vector<bool> gathered_;

@@ -6,9 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
-#include "state/clip_norm.h"
 #include "worker/checkpoint/training_state.h"
 #include "worker/runtime/connect_mesh.h"
+#include "worker/runtime/master_blocks.h"
 
 namespace muster {
 namespace {
@@ -50,6 +50,7 @@ Trainer::Trainer(JobContext& job, Replica& replica, StepMeter& meter)
 GradientExchangeOptions Trainer::ExchangeOptions(const View& view) const {
   GradientExchangeOptions options;
   options.timeout = absl::Milliseconds(job_.spec().communication.timeout_ms);
+  options.dtype = job_.spec().training.precision;
   options.algorithm = AlgorithmOf(CommunicationIn(view, job_.spec()));
   return options;
 }
@@ -86,8 +87,7 @@ TrainingOutcome Trainer::Run(const View& view, Communicator& communicator, Step 
         .correct = computed->correct,
         .pause = *pause || step == job_.total_steps() || SwitchesAfter(step, view.strategy)};
     for (const Range& range : memory.exchange().NormRanges()) {
-      AddTrainedSquares(job_.layout(), range, replica_.Reduced(range),
-                        contribution.squared_gradient);
+      replica_.buffers().AddReducedSquares(range, contribution.squared_gradient);
     }
     absl::StatusOr<CommitRecord> record = memory.exchange().Commit(step, view.epoch, contribution);
     if (!record.ok()) return MeshFailed(communicator, record.status(), memory.culprit());
@@ -141,15 +141,15 @@ absl::Status Trainer::Equip(const View& view, const Communicator& communicator) 
   const bool several = job_.plan().micro_batches_per_step > view.workers();
   return replica_.Equip({.stage = view.strategy.sharded_stage(),
                          .accumulates = computes && several,
-                         .computes = computes});
+                         .computes = computes,
+                         .precision = job_.spec().training.precision});
 }
 
 absl::StatusOr<Trainer::Computed> Trainer::ComputeGradients(const Communicator& communicator,
                                                             const View& view, Step step,
                                                             StepMemory& memory) {
   const BatchPlan& plan = job_.plan();
-  const absl::Span<float> gradients = replica_.gradients();
-  std::fill(gradients.begin(), gradients.end(), 0.0f);
+  replica_.buffers().ClearGradients();
   const int size = view.workers();
   MicroBatchRange mine;  // none of a parameter server
   if (communicator.rank() < size) mine = plan.MicroBatchesOf(communicator.rank(), size);
@@ -199,24 +199,33 @@ absl::StatusOr<FinalMeasures> Trainer::MeasureFinal(const View& view, Communicat
                                                     Step step, std::optional<Rank>* culprit) {
   MUSTER_RETURN_IF_ERROR(Equip(view, communicator));
   StepMemory memory(replica_, communicator, view, ExchangeOptions(view));
-  const bool computes = replica_.shape().computes;
+  const bool computes = replica_.buffers().shape().computes;
   ParametersHash hash(job_.layout());
-  const auto add = [&](int block, const float* parameters) {
-    if (computes) hash.AddBlock(block, parameters);
+  const auto add = [&](int block, const float* parameters) { hash.AddBlock(block, parameters); };
+  // What passes see is the state itself, unless it is rounded for them.
+  const bool rounded = replica_.buffers().half();
+  const auto see = [&](int block, const float* parameters) {
+    if (computes && !rounded) add(block, parameters);
   };
   FinalMeasures measures;
   const auto measure = [&]() -> absl::Status {
     if (job_.has_test()) {
-      MUSTER_ASSIGN_OR_RETURN(measures.evaluation, Evaluate(communicator, view, memory, step, add));
-      return absl::OkStatus();
+      MUSTER_ASSIGN_OR_RETURN(measures.evaluation, Evaluate(communicator, view, memory, step, see));
+    } else if (!rounded) {
+      memory.BeginStep(step);
+      memory.BeginForward();
+      return memory.DryForward(see);
     }
-    memory.BeginStep(step);
-    memory.BeginForward();
-    return memory.DryForward(add);
+    return absl::OkStatus();
   };
-  if (absl::Status status = measure(); !status.ok()) {
-    communicator.Abort(status, memory.culprit());
-    *culprit = memory.culprit();
+  absl::Status status = measure();
+  *culprit = memory.culprit();
+  if (status.ok() && rounded) {
+    status = VisitMasterBlocks(view, communicator, replica_, step, ExchangeOptions(view).timeout,
+                               culprit, add);
+  }
+  if (!status.ok()) {
+    communicator.Abort(status, *culprit);
     return status;
   }
   if (computes) measures.parameters_sha256 = hash.HexDigest();

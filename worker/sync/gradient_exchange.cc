@@ -52,31 +52,35 @@ CollectiveOptions GradientExchange::OptionsOf(std::string label) const {
   return options;
 }
 
-void GradientExchange::Start(Step step, int block, float* gradients) {
+void GradientExchange::Start(Step step, int block, void* gradients) {
   step_ = step;
-  Started started{.block = block, .gradients = gradients};
+  Started started{.block = block, .gradients = static_cast<std::byte*>(gradients)};
   for (const int i : BucketsAsCompleted(layout_, block)) {
     if (layout_.buckets()[i].frozen) continue;  // on every rank: the layout is the same
     started.buckets.push_back(i);
-    started.sums.push_back(Sum(i, gradients, layout_.RangeOfBlock(block).offset));
+    started.sums.push_back(Sum(started, i));
   }
   started_.push_back(std::move(started));
 }
 
-Work GradientExchange::Sum(int bucket, float* block_gradients, int64_t block_begin) {
+std::byte* GradientExchange::At(const Started& started, int64_t element) const {
+  const int64_t from = element - layout_.RangeOfBlock(started.block).offset;
+  return started.gradients + from * static_cast<int64_t>(SizeOf(options_.dtype));
+}
+
+Work GradientExchange::Sum(const Started& started, int bucket) {
   const CollectiveOptions options = OptionsOf(absl::StrCat("bucket ", bucket));
-  float* const data = block_gradients + layout_.buckets()[bucket].offset - block_begin;
-  float* const mine =
-      block_gradients + map_.slices.SliceOf(bucket, communicator_.rank()).offset - block_begin;
+  std::byte* const data = At(started, layout_.buckets()[bucket].offset);
+  std::byte* const mine = At(started, map_.slices.SliceOf(bucket, communicator_.rank()).offset);
   const absl::Span<const int64_t> order = map_.order.CountsOf(bucket);
   if (strategy_.serves()) {
     return communicator_.Push(computes_ ? data : nullptr, mine, map_.slices.CountsOf(bucket), order,
-                              DType::kF32, ReduceOp::kSum, options);
+                              options_.dtype, ReduceOp::kSum, options);
   }
   if (strategy_.sharded()) {
-    return communicator_.ReduceScatter(data, mine, order, DType::kF32, ReduceOp::kSum, options);
+    return communicator_.ReduceScatter(data, mine, order, options_.dtype, ReduceOp::kSum, options);
   }
-  return communicator_.AllReduceV(data, data, order, DType::kF32, ReduceOp::kSum, options);
+  return communicator_.AllReduceV(data, data, order, options_.dtype, ReduceOp::kSum, options);
 }
 
 // The owner's sum of its slice goes to those who hold copies of the shard, so that they can apply
@@ -84,14 +88,13 @@ Work GradientExchange::Sum(int bucket, float* block_gradients, int64_t block_beg
 void GradientExchange::HandToReplicas(int bucket, Started& started) {
   CollectiveOptions options = OptionsOf(absl::StrCat("replica of bucket ", bucket));
   options.algorithm = Algorithm::kAuto;
-  float* const base = started.gradients - layout_.RangeOfBlock(started.block).offset;
   const Range mine = map_.slices.SliceOf(bucket, communicator_.rank());
   for (const auto& [to, from] : replicas_) {
     const Range theirs = map_.slices.SliceOf(bucket, from);
     started.copies.push_back(
-        communicator_.Send(base + mine.offset, mine.count, DType::kF32, to, options));
-    started.copies.push_back(
-        communicator_.Receive(base + theirs.offset, theirs.count, DType::kF32, from, options));
+        communicator_.Send(At(started, mine.offset), mine.count, options_.dtype, to, options));
+    started.copies.push_back(communicator_.Receive(At(started, theirs.offset), theirs.count,
+                                                   options_.dtype, from, options));
   }
 }
 

@@ -8,6 +8,7 @@
 #ifndef MUSTER_WORKER_SYNC_GRADIENT_EXCHANGE_H_
 #define MUSTER_WORKER_SYNC_GRADIENT_EXCHANGE_H_
 
+#include <cstddef>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -17,6 +18,7 @@
 #include "absl/time/time.h"
 #include "absl/types/span.h"
 #include "base/control/messages.h"
+#include "base/dtype.h"
 #include "base/ids.h"
 #include "collectives/engine/communicator.h"
 #include "state/layout.h"
@@ -29,6 +31,7 @@ namespace muster {
 struct GradientExchangeOptions {
   Algorithm algorithm = Algorithm::kAuto;
   absl::Duration timeout = absl::Seconds(30);  // of one collective
+  DType dtype = DType::kF32;                   // of the gradients
 };
 
 class GradientExchange {
@@ -42,7 +45,7 @@ class GradientExchange {
   // the block's, from its first element on (of a parameter server, which has none, room for them),
   // and belongs to the exchange until FinishBlock or Finish. Each block once per step, in the same
   // order on every rank, as are the calls of FinishBlock.
-  void Start(Step step, int block, float* gradients);
+  void Start(Step step, int block, void* gradients);
 
   // Waits until a block is summed, as far as this rank holds it (elsewhere anything may stand).
   absl::Status FinishBlock(int block);
@@ -74,14 +77,16 @@ class GradientExchange {
   // A block under way.
   struct Started {
     int block = 0;
-    float* gradients = nullptr;
+    std::byte* gradients = nullptr;
     std::vector<int> buckets;  // as completed
     std::vector<Work> sums;    // of each
     std::vector<Work> copies;  // to and from replicas, once the sums are there
     bool summed = false;
   };
   CollectiveOptions OptionsOf(std::string label) const;
-  Work Sum(int bucket, float* block_gradients, int64_t block_begin);
+  Work Sum(const Started& started, int bucket);
+  // An element of the block's gradients.
+  std::byte* At(const Started& started, int64_t element) const;
   absl::Status FinishSums(Started& started);
   absl::Status FinishCopies(Started& started);
   void HandToReplicas(int bucket, Started& started);

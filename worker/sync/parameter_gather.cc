@@ -8,19 +8,20 @@
 namespace muster {
 
 ParameterGather::ParameterGather(Communicator& communicator, const Layout& layout, const View& view,
-                                 absl::Duration timeout)
+                                 absl::Duration timeout, DType dtype)
     : communicator_(communicator),
       layout_(layout),
       map_(MapOf(view, layout).value()),
       serves_(view.strategy.serves()),
       workers_(view.workers()),
       timeout_(timeout),
+      dtype_(dtype),
       works_(static_cast<size_t>(layout.block_count())) {
   MUSTER_CHECK(view.strategy.sharded()) << "nothing to gather";
   MUSTER_CHECK_EQ(map_.slices.owners(), communicator.world_size());
 }
 
-void ParameterGather::Start(Step step, int block, OwnPart own, float* parameters) {
+void ParameterGather::Start(Step step, int block, OwnPart own, void* parameters) {
   MUSTER_CHECK(!started(block)) << "block " << block << " is being gathered";
   const int64_t begin = layout_.RangeOfBlock(block).offset;
   const Layout::BucketRange buckets = layout_.BucketsOfBlock(block);
@@ -29,13 +30,15 @@ void ParameterGather::Start(Step step, int block, OwnPart own, float* parameters
     options.timeout = timeout_;
     options.label = absl::StrCat("parameters of bucket ", i);
     options.step = step;
-    const float* const mine = own(map_.slices.SliceOf(i, communicator_.rank())).data();
-    float* const into =
-        parameters == nullptr ? nullptr : parameters + layout_.buckets()[i].offset - begin;
+    const void* const mine = own(map_.slices.SliceOf(i, communicator_.rank()));
+    const int64_t from =
+        (layout_.buckets()[i].offset - begin) * static_cast<int64_t>(SizeOf(dtype_));
+    std::byte* const into =
+        parameters == nullptr ? nullptr : static_cast<std::byte*>(parameters) + from;
     const absl::Span<const int64_t> counts = map_.slices.CountsOf(i);
     works_[static_cast<size_t>(block)].push_back(
-        serves_ ? communicator_.Pull(mine, into, counts, workers_, DType::kF32, options)
-                : communicator_.AllGather(mine, into, counts, DType::kF32, options));
+        serves_ ? communicator_.Pull(mine, into, counts, workers_, dtype_, options)
+                : communicator_.AllGather(mine, into, counts, dtype_, options));
   }
 }
 

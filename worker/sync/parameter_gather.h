@@ -6,14 +6,15 @@
 #ifndef MUSTER_WORKER_SYNC_PARAMETER_GATHER_H_
 #define MUSTER_WORKER_SYNC_PARAMETER_GATHER_H_
 
+#include <cstddef>
 #include <optional>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "absl/types/span.h"
 #include "base/control/messages.h"
+#include "base/dtype.h"
 #include "base/ids.h"
 #include "collectives/engine/communicator.h"
 #include "state/layout.h"
@@ -25,17 +26,17 @@ namespace muster {
 class ParameterGather {
  public:
   // All must outlive the object. Requires: the communicator's ranks are the members of `view`, none
-  // of whom is leaving. `timeout`: of one collective.
+  // of whom is leaving. `timeout`: of one collective; `dtype`: of the parameters.
   ParameterGather(Communicator& communicator, const Layout& layout, const View& view,
-                  absl::Duration timeout);
+                  absl::Duration timeout, DType dtype = DType::kF32);
 
   // Where this rank's own elements of a range lie.
-  using OwnPart = absl::FunctionRef<absl::Span<const float>(Range)>;
+  using OwnPart = absl::FunctionRef<const void*(Range)>;
 
   // Starts to gather `block` into `parameters`, the block's, from its first element on, which
   // belong to the gather until WaitFor(block). A parameter server only gives its part; null. In the
   // same order on every rank of the view.
-  void Start(Step step, int block, OwnPart own, float* parameters);
+  void Start(Step step, int block, OwnPart own, void* parameters);
   bool started(int block) const { return !works_[static_cast<size_t>(block)].empty(); }
   // Waits until a block that was started is here. After an error every call returns it.
   absl::Status WaitFor(int block);
@@ -53,6 +54,7 @@ class ParameterGather {
   const bool serves_;
   const int workers_;
   const absl::Duration timeout_;
+  const DType dtype_;
   std::vector<std::vector<Work>> works_;  // by block
   absl::Duration waited_;
   absl::Status status_;

@@ -166,6 +166,38 @@ TEST_F(StrategiesTest, ParameterServersMakeTheSameBits) {
   }
 }
 
+TEST_F(StrategiesTest, StrategiesMakeTheSameBitsInHalfPrecision) {
+  spec_.training.precision = DType::kBF16;
+  spec_.training.evaluate_every = 5;
+  for (int workers : {1, 3}) {
+    for (int micro_batch : {4, 16, 48}) {
+      spec_.training.micro_batch = micro_batch;
+      const Result expected = TrainIn(workers, {});
+      const Strategy strategies[] = {
+          {.stage = 1},
+          {.stage = 2, .replicas = 2},
+          {.stage = 3, .replicas = 0},
+          {.stage = 3},
+          {.sync = SyncPath::kParameterServer},
+          {.sync = SyncPath::kParameterServer, .servers = 2},
+          {.sync = SyncPath::kParameterServer, .servers = 1, .mixed = true},
+      };
+      for (const Strategy& strategy : strategies) {
+        SCOPED_TRACE(absl::StrCat(workers, " workers, micro-batches of ", micro_batch, ", ",
+                                  ToString(strategy)));
+        const Result result = TrainIn(workers, strategy);
+        EXPECT_EQ(result.arrays, expected.arrays);
+        EXPECT_EQ(result.hash, expected.hash);
+        EXPECT_EQ(result.losses, expected.losses);
+        ASSERT_EQ(result.evaluations.size(), expected.evaluations.size());
+        for (size_t i = 0; i < expected.evaluations.size(); ++i) {
+          EXPECT_EQ(result.evaluations[i].test_loss, expected.evaluations[i].test_loss);
+        }
+      }
+    }
+  }
+}
+
 TEST_F(StrategiesTest, FrozenTensorsStayAsTheyAreInEveryStage) {
   spec_.training.optimizer.groups = {{.tensors = {"fc1.*"}, .frozen = true}};
   const Result expected = TrainIn(3, {});

@@ -1,10 +1,12 @@
 #include "worker/runtime/trainer.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <memory>
 #include <vector>
 
+#include "base/float16.h"
 #include "gtest/gtest.h"
 #include "tests/base/temporary_directory.h"
 #include "tests/worker/runtime/small_job.h"
@@ -145,6 +147,76 @@ TEST_F(TrainerTest, NonfiniteLossSkipsTheUpdateOnAllRanksAndThenEndsTheJob) {
     EXPECT_EQ(rig->replica->counters().nonfinite_in_row, 3);
     EXPECT_EQ(Hash(*rig), Hash(*rigs[0]));
   }
+}
+
+// Against the definition: masters in f32, gradients at rounded parameters, each worker's sum over
+// its micro-batches rounded, the sum of these in f32 rounded once.
+TEST_F(TrainerTest, HalfPrecisionRoundsParametersAndContributionsOnce) {
+  spec_.training.precision = DType::kBF16;
+  spec_.training.steps = 8;
+  constexpr int kRanks = 2;
+  auto rigs = MakeRigs(kRanks);
+  Train(rigs, 1, 1);
+
+  Rig reference(spec_, files_);
+  const Layout& layout = reference.job->layout();
+  const auto count = static_cast<size_t>(layout.padded_count());
+  std::vector<float> masters(reference.replica->parameters().begin(),
+                             reference.replica->parameters().end());
+  std::vector<std::vector<float>> slots(reference.job->rule().state_slots(),
+                                        std::vector<float>(count));
+  const auto rounded = [](float value) { return BF16ToF32(F32ToBF16(value)); };
+  const BatchPlan& plan = reference.job->plan();
+  for (Step step = 1; step <= spec_.training.steps; ++step) {
+    std::vector<float> parameters(count);
+    std::transform(masters.begin(), masters.end(), parameters.begin(), rounded);
+    std::vector<std::vector<float>> contributions;
+    for (Rank rank = 0; rank < kRanks; ++rank) {
+      std::vector<float> gradient(count);
+      const MicroBatchRange mine = plan.MicroBatchesOf(rank, kRanks);
+      for (int32_t m = mine.first; m < mine.last; ++m) {
+        const Dataset& data = reference.job->train();
+        std::vector<float> inputs(plan.micro_batch_size * data.feature_count());
+        std::vector<int32_t> labels(plan.micro_batch_size);
+        data.Gather(plan.SamplesOf(step, m), absl::MakeSpan(inputs), absl::MakeSpan(labels));
+        FlatMemory memory(layout, parameters, absl::MakeSpan(gradient),
+                          [](int) { return absl::OkStatus(); });
+        ASSERT_TRUE(reference.job->model().ForwardBackward(memory, inputs, labels).ok());
+      }
+      std::transform(gradient.begin(), gradient.end(), gradient.begin(), rounded);
+      contributions.push_back(std::move(gradient));
+    }
+    std::vector<float> sum(count);  // of two the order does not matter
+    for (size_t i = 0; i < count; ++i) sum[i] = rounded(contributions[0][i] + contributions[1][i]);
+    const UpdateScalars scalars{
+        .learning_rate = LearningRate(reference.job->learning_rate(), step),
+        .gradient_scale = 1.0 / static_cast<double>(plan.samples_per_step()),
+        .update_count = step};
+    std::vector<absl::Span<float>> state;
+    for (std::vector<float>& slot : slots) state.push_back(absl::MakeSpan(slot));
+    reference.job->rule().Apply({0, layout.padded_count()}, scalars, absl::MakeSpan(masters), sum,
+                                state);
+  }
+  for (const auto& rig : rigs) {
+    ASSERT_EQ(rig->outcome.kind, TrainingOutcome::Kind::kPaused) << rig->outcome.status;
+    EXPECT_EQ(
+        std::vector<float>(rig->replica->parameters().begin(), rig->replica->parameters().end()),
+        masters);
+  }
+}
+
+TEST_F(TrainerTest, HalfPrecisionLearnsAsWell) {
+  spec_.training.steps = 250;
+  spec_.training.evaluate_every = 200;
+  auto full = MakeRigs(2);
+  Train(full, 1, 1);
+  spec_.training.precision = DType::kBF16;
+  auto half = MakeRigs(2);
+  Train(half, 1, 1);
+  ASSERT_EQ(half[0]->control.evaluations.size(), 1u);
+  EXPECT_NEAR(half[0]->control.evaluations[0].test_accuracy,
+              full[0]->control.evaluations[0].test_accuracy, 0.05);
+  EXPECT_NE(Hash(*half[0]), Hash(*full[0]));
 }
 
 }  // namespace

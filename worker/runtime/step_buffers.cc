@@ -1,0 +1,140 @@
+#include "worker/runtime/step_buffers.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "state/clip_norm.h"
+#include "state/mixed_precision.h"
+
+namespace muster {
+namespace {
+
+// A part of `ranges`, or nothing.
+template <typename T>
+void Fit(BasicPart<T>& part, bool wanted, const std::vector<Range>& ranges) {
+  if (!wanted) {
+    part = BasicPart<T>();
+  } else if (part.ranges() != ranges) {
+    part = BasicPart<T>();  // first, so that both are never here at once
+    part = BasicPart<T>(ranges, 1);
+  }
+}
+
+}  // namespace
+
+StepBuffers::StepBuffers(const Layout& layout, std::shared_ptr<SharedArena> arena)
+    : layout_(layout), arena_(std::move(arena)) {
+  for (int block = 0; block < layout_.block_count(); ++block) {
+    largest_block_ = std::max(largest_block_, layout_.RangeOfBlock(block).count);
+  }
+}
+
+absl::Status StepBuffers::Allocate(ElementBuffer& buffer, DType dtype, int64_t count, bool shared) {
+  if (!buffer.empty() && buffer.dtype() == dtype && buffer.count() == count) {
+    return absl::OkStatus();
+  }
+  buffer = ElementBuffer();
+  MUSTER_ASSIGN_OR_RETURN(buffer, ElementBuffer::Allocate(shared ? arena_ : nullptr, dtype, count));
+  return absl::OkStatus();
+}
+
+absl::Status StepBuffers::Equip(const StepMemoryShape& shape, const std::vector<Range>& ranges) {
+  const bool half = IsHalfPrecision(shape.precision);
+  const int64_t all = layout_.padded_count();
+  const bool caches = shape.computes && shape.stage < 3 && (half || shape.stage > 0);
+  // Gradients that are added up in f32 can be reduced where they are.
+  const bool flat = shape.stage < 2 || (shape.accumulates && !half);
+  const bool gathers = shape.computes && shape.stage == 3;
+  shape_ = shape;
+  // What goes makes room for what comes.
+  if (!caches) cache_ = ElementBuffer();
+  if (flat) gradient_buffers_.clear();
+  if (!flat) gradient_ = ElementBuffer();
+  if (!gathers) parameter_buffers_.clear();
+  if (!half || !shape.computes) {
+    wide_gradients_ = ElementBuffer();
+    wide_parameters_ = ElementBuffer();
+  }
+  Fit(reduced_, !flat && !half, ranges);
+  Fit(reduced_halves_, !flat && half, ranges);
+  Fit(own_halves_, half && !caches, ranges);
+
+  if (caches) MUSTER_RETURN_IF_ERROR(Allocate(cache_, shape.precision, all));
+  if (flat) MUSTER_RETURN_IF_ERROR(Allocate(gradient_, shape.precision, all));
+  if (!flat) gradient_buffers_.resize(kBlockBuffers);
+  for (ElementBuffer& buffer : gradient_buffers_) {
+    MUSTER_RETURN_IF_ERROR(Allocate(buffer, shape.precision, largest_block_));
+  }
+  if (gathers) parameter_buffers_.resize(kBlockBuffers);
+  for (ElementBuffer& buffer : parameter_buffers_) {
+    MUSTER_RETURN_IF_ERROR(Allocate(buffer, shape.precision, largest_block_));
+  }
+  if (!half || !shape.computes) return absl::OkStatus();
+  MUSTER_RETURN_IF_ERROR(Allocate(wide_gradients_, DType::kF32,
+                                  shape.accumulates ? all : largest_block_, /*shared=*/false));
+  return Allocate(wide_parameters_, DType::kF32, largest_block_, /*shared=*/false);
+}
+
+absl::Span<uint16_t> StepBuffers::OwnHalves(Range range) {
+  if (cache_.empty()) return own_halves_.Of(0, range);
+  return cache_.halves().subspan(static_cast<size_t>(range.offset),
+                                 static_cast<size_t>(range.count));
+}
+
+void StepBuffers::StoreReduced(Range block, int index) {
+  const ElementBuffer& buffer = gradient_buffers_[static_cast<size_t>(index)];
+  const auto count = static_cast<size_t>(block.count);
+  if (half()) {
+    reduced_halves_.Put(0, block.offset, buffer.halves().subspan(0, count));
+  } else {
+    reduced_.Put(0, block.offset, buffer.floats().subspan(0, count));
+  }
+}
+
+absl::Span<const float> StepBuffers::Reduced(Range range) const {
+  if (gradient_.empty()) return reduced_.Of(0, range);
+  return gradient_.floats().subspan(static_cast<size_t>(range.offset),
+                                    static_cast<size_t>(range.count));
+}
+
+absl::Span<const uint16_t> StepBuffers::ReducedHalves(Range range) const {
+  if (gradient_.empty()) return reduced_halves_.Of(0, range);
+  return gradient_.halves().subspan(static_cast<size_t>(range.offset),
+                                    static_cast<size_t>(range.count));
+}
+
+void StepBuffers::AddReducedSquares(Range range, SquaredSum& sum) const {
+  if (half()) {
+    AddTrainedSquares(layout_,
+                      {.range = range, .dtype = shape_.precision, .gradient = ReducedHalves(range)},
+                      sum);
+  } else {
+    AddTrainedSquares(layout_, range, Reduced(range), sum);
+  }
+}
+
+absl::Span<float> StepBuffers::WideGradient(int block) const {
+  const Range range = layout_.RangeOfBlock(block);
+  const size_t from = shape_.accumulates ? static_cast<size_t>(range.offset) : 0;
+  return wide_gradients_.floats().subspan(from, static_cast<size_t>(range.count));
+}
+
+void StepBuffers::ClearGradients() {
+  if (half()) {
+    if (shape_.accumulates) std::ranges::fill(wide_gradients_.floats(), 0.0f);
+  } else {
+    std::ranges::fill(gradient_.floats(), 0.0f);
+  }
+}
+
+absl::Status StepBuffers::Renew() {
+  MUSTER_RETURN_IF_ERROR(cache_.Renew());
+  MUSTER_RETURN_IF_ERROR(gradient_.Renew());
+  for (ElementBuffer& buffer : gradient_buffers_) MUSTER_RETURN_IF_ERROR(buffer.Renew());
+  for (ElementBuffer& buffer : parameter_buffers_) MUSTER_RETURN_IF_ERROR(buffer.Renew());
+  return absl::OkStatus();
+}
+
+}  // namespace muster
