@@ -2,7 +2,8 @@
 //
 // Makes hosts out of network namespaces with a limited rate each (host_lab.h), runs Muster's ranks
 // in them over TCP, and compares the paths with what the wires allow: of n bytes every host must
-// send and receive 2 (p-1)/p n, whatever the algorithm. Results are checked.
+// send and receive 2 (p-1)/p n, whatever the algorithm; where hosts are added as parameter servers
+// the bound is what the busiest wire must carry (server_step.h). Results are checked.
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -18,6 +19,7 @@
 #include "absl/time/clock.h"
 #include "bench/collectives/rank_group.h"
 #include "bench/scaling/host_lab.h"
+#include "bench/scaling/server_step.h"
 #include "collectives/engine/communicator.h"
 #include "collectives/transport/tcp_transport.h"
 
@@ -28,6 +30,9 @@ struct Path {
   std::string name;
   Algorithm algorithm = Algorithm::kRing;
   int ranks_per_host = 1;
+  // Hosts beside those of the ranks; with some the all-reduce is a push and a pull.
+  int servers = 0;
+  bool workers_own = false;  // as in ServerLayout
 };
 
 // One parameter server is the star; a shard of it on each worker the direct exchange.
@@ -41,6 +46,8 @@ const std::vector<Path>& Paths() {
 
 struct Options {
   std::vector<int> hosts = {2, 4, 8};
+  std::vector<int> servers = {1, 2, 4};
+  std::vector<std::string> paths;  // by name; none: all
   int rate_mbit = 200;
   int64_t bytes = 16 << 20;
   int rounds = 5;
@@ -59,29 +66,50 @@ T OrDie(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
+// Servers alone, then with parts on the workers, for each number of servers up to that of hosts.
+std::vector<Path> PathsFor(const Options& options, int hosts) {
+  std::vector<Path> paths = Paths();
+  for (const bool workers_own : {false, true}) {
+    for (const int servers : options.servers) {
+      if (servers > hosts) continue;
+      paths.push_back({absl::StrCat(workers_own ? "mixed+" : "servers+", servers),
+                       Algorithm::kDirect, 1, servers, workers_own});
+    }
+  }
+  std::erase_if(paths, [&options](const Path& path) {
+    return !options.paths.empty() &&
+           std::find(options.paths.begin(), options.paths.end(), path.name) == options.paths.end();
+  });
+  return paths;
+}
+
+// A rank's end of a mesh over the wires; ranks tell each other their addresses by `exchange`.
+std::unique_ptr<Communicator> Connect(const HostLab& lab, const Path& path, int rank,
+                                      Exchange& exchange, std::unique_ptr<TcpListener>* listener) {
+  const int host = rank / path.ranks_per_host;
+  if (const absl::Status status = lab.Enter(host); !status.ok()) Die(status);
+  TcpListenerOptions listening;
+  listening.bind = lab.Address(host);
+  *listener = OrDie(TcpListener::Create(listening));
+  MeshSpec spec;
+  spec.token = "bench";
+  spec.epoch = 1;
+  spec.rank = rank;
+  CommunicatorOptions options;
+  options.default_timeout = absl::Minutes(5);
+  for (const std::string& address : exchange.AllToAll(rank, (*listener)->address())) {
+    options.hosts.push_back(static_cast<int32_t>(spec.members.size()) / path.ranks_per_host);
+    spec.members.push_back({Incarnation{spec.members.size() + 1}, address});
+  }
+  return OrDie(Communicator::Create(
+      OrDie(TcpTransport::Connect(**listener, std::move(spec), absl::Now() + absl::Seconds(30))),
+      options));
+}
+
 class TcpRank : public BenchRank {
  public:
   TcpRank(const HostLab& lab, const Path& path, int rank, Exchange& exchange)
-      : algorithm_(path.algorithm) {
-    const int host = rank / path.ranks_per_host;
-    if (const absl::Status status = lab.Enter(host); !status.ok()) Die(status);
-    TcpListenerOptions listening;
-    listening.bind = lab.Address(host);
-    listener_ = OrDie(TcpListener::Create(listening));
-    MeshSpec spec;
-    spec.token = "bench";
-    spec.epoch = 1;
-    spec.rank = rank;
-    CommunicatorOptions options;
-    options.default_timeout = absl::Minutes(5);
-    for (const std::string& address : exchange.AllToAll(rank, listener_->address())) {
-      options.hosts.push_back(static_cast<int32_t>(spec.members.size()) / path.ranks_per_host);
-      spec.members.push_back({Incarnation{spec.members.size() + 1}, address});
-    }
-    communicator_ = OrDie(Communicator::Create(
-        OrDie(TcpTransport::Connect(*listener_, std::move(spec), absl::Now() + absl::Seconds(30))),
-        options));
-  }
+      : algorithm_(path.algorithm), communicator_(Connect(lab, path, rank, exchange, &listener_)) {}
 
   bool Supports(const Trial& trial) const override {
     return trial.kind == Kind::kAllReduce && trial.type == ElementType::kF32 &&
@@ -104,6 +132,69 @@ class TcpRank : public BenchRank {
   std::unique_ptr<Communicator> communicator_;
 };
 
+// A worker of parameter servers.
+class WorkerRank : public BenchRank {
+ public:
+  WorkerRank(const HostLab& lab, const Path& path, const ServerLayout& layout, int64_t count,
+             int rank, Exchange& everyone)
+      : communicator_(Connect(lab, path, rank, everyone, &listener_)),
+        step_(*communicator_, layout, count) {}
+
+  bool Supports(const Trial& trial) const override {
+    return trial.kind == Kind::kAllReduce && trial.type == ElementType::kF32 &&
+           trial.redop == Redop::kSum;
+  }
+  void Run(const Trial& trial, const void* input, void* output) override {
+    const absl::Status status =
+        step_.Run(static_cast<const float*>(input), static_cast<float*>(output));
+    if (!status.ok()) Die(status);
+  }
+
+ private:
+  std::unique_ptr<TcpListener> listener_;
+  std::unique_ptr<Communicator> communicator_;
+  ServerStep step_;
+};
+
+// Serves until the workers leave. In a process of its own.
+[[noreturn]] void Serve(const HostLab& lab, const Path& path, const ServerLayout& layout,
+                        int64_t count, int rank, Exchange& everyone) {
+  std::unique_ptr<TcpListener> listener;
+  const std::unique_ptr<Communicator> communicator = Connect(lab, path, rank, everyone, &listener);
+  ServerStep step(*communicator, layout, count);
+  absl::Status status;
+  while (status.ok()) status = step.Run(nullptr, nullptr);
+  if (!absl::IsUnavailable(status)) Die(status);
+  std::_Exit(0);
+}
+
+// All ranks of a path, in processes of their own; returns the exit code.
+int ServePath(const HostLab& lab, const Path& path, int hosts, int64_t count) {
+  const int ranks = hosts * path.ranks_per_host;
+  if (path.servers == 0) {
+    return ServeRanks(ranks, /*processes=*/true, [&](int rank, Exchange& exchange) {
+      return std::make_unique<TcpRank>(lab, path, rank, exchange);
+    });
+  }
+  const ServerLayout layout = {ranks, path.servers, path.workers_own};
+  Exchange everyone(ranks + path.servers);
+  std::vector<pid_t> servers;
+  for (int i = 0; i < path.servers; ++i) {
+    servers.push_back(fork());
+    if (servers.back() < 0) Die(absl::InternalError("fork failed"));
+    if (servers.back() == 0) Serve(lab, path, layout, count, ranks + i, everyone);
+  }
+  int code = ServeRanks(ranks, /*processes=*/true, [&](int rank, Exchange&) {
+    return std::make_unique<WorkerRank>(lab, path, layout, count, rank, everyone);
+  });
+  for (const pid_t server : servers) {
+    int status = 0;
+    waitpid(server, &status, 0);
+    if (status != 0) code = 1;  // it has said why
+  }
+  return code;
+}
+
 struct Result {
   double time_us = 0;  // median
   int64_t errors = 0;
@@ -120,10 +211,7 @@ Result Measure(const HostLab& lab, const Path& path, const Options& options, int
     dup2(to[0], STDIN_FILENO);
     dup2(from[1], STDOUT_FILENO);
     for (int fd : {to[0], to[1], from[0], from[1]}) close(fd);
-    std::_Exit(ServeRanks(hosts * path.ranks_per_host, /*processes=*/true,
-                          [&](int rank, Exchange& exchange) {
-                            return std::make_unique<TcpRank>(lab, path, rank, exchange);
-                          }));
+    std::_Exit(ServePath(lab, path, hosts, options.bytes / 4));
   }
   close(to[0]);
   close(from[1]);
@@ -147,7 +235,9 @@ Result Measure(const HostLab& lab, const Path& path, const Options& options, int
   }
   std::fclose(commands);
   std::fclose(answers);
-  waitpid(child, nullptr, 0);
+  int status = 0;
+  waitpid(child, &status, 0);
+  if (status != 0) Die(absl::InternalError(absl::StrCat("a rank of ", path.name, " failed")));
   std::sort(times.begin(), times.end());
   result.time_us = times[times.size() / 2];
   return result;
@@ -155,12 +245,17 @@ Result Measure(const HostLab& lab, const Path& path, const Options& options, int
 
 // In a child of its own, since whoever makes a lab has left the machine's network.
 nlohmann::json MeasureHosts(const Options& options, int hosts) {
-  const std::unique_ptr<HostLab> lab =
-      OrDie(HostLab::Create({.hosts = hosts, .rate_mbit = options.rate_mbit, .mtu = options.mtu}));
+  const std::vector<Path> paths = PathsFor(options, hosts);
+  int most_servers = 0;
+  for (const Path& path : paths) most_servers = std::max(most_servers, path.servers);
+  const std::unique_ptr<HostLab> lab = OrDie(HostLab::Create(
+      {.hosts = hosts + most_servers, .rate_mbit = options.rate_mbit, .mtu = options.mtu}));
   nlohmann::json rows = nlohmann::json::array();
-  const double bound_us =
-      2.0 * (hosts - 1) / hosts * static_cast<double>(options.bytes) * 8 / options.rate_mbit;
-  for (const Path& path : Paths()) {
+  const double vector_us = static_cast<double>(options.bytes) * 8 / options.rate_mbit;
+  for (const Path& path : paths) {
+    const double load = path.servers == 0 ? 2.0 * (hosts - 1) / hosts
+                                          : WireLoad({hosts, path.servers, path.workers_own});
+    const double bound_us = load * vector_us;
     const Result result = Measure(*lab, path, options, hosts);
     const double ratio = result.time_us / bound_us;
     std::printf("%-14s %6d %6d %14.0f %14.0f %8.3f %8lld\n", path.name.c_str(), hosts,
@@ -170,6 +265,7 @@ nlohmann::json MeasureHosts(const Options& options, int hosts) {
     rows.push_back({{"path", path.name},
                     {"hosts", hosts},
                     {"ranks", hosts * path.ranks_per_host},
+                    {"servers", path.servers},
                     {"bytes", options.bytes},
                     {"rate_mbit", options.rate_mbit},
                     {"time_us", result.time_us},
@@ -183,7 +279,8 @@ nlohmann::json MeasureHosts(const Options& options, int hosts) {
 int Run(const Options& options, std::ofstream* json) {
   std::printf(
       "%lld bytes of f32, every host with %d Mbit/s in each direction; bound: 2 (p-1)/p of "
-      "the bytes at that rate\n\n",
+      "the bytes at that rate; with N servers beside them (servers+N, mixed+N) what the busiest "
+      "wire must carry\n\n",
       static_cast<long long>(options.bytes), options.rate_mbit);
   std::printf("%-14s %6s %6s %14s %14s %8s %8s\n", "path", "hosts", "ranks", "time (us)",
               "bound (us)", "ratio", "errors");
@@ -232,6 +329,12 @@ int Main(int argc, char** argv) {
       ->delimiter(',')
       ->capture_default_str()
       ->check(CLI::Range(2, 64));
+  app.add_option("--servers", options.servers,
+                 "Numbers of hosts to add as parameter servers, such as 1,2,4")
+      ->delimiter(',')
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  app.add_option("--paths", options.paths, "Only these, such as ring,servers+2")->delimiter(',');
   app.add_option("--rate-mbit", options.rate_mbit, "Of each host's wire, in each direction")
       ->capture_default_str()
       ->check(CLI::Range(1, 100000));
