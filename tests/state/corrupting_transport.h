@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/collectives/transport/forwarding_transport.h"
+#include "collectives/transport/forwarding_transport.h"
 
 namespace muster {
 

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "collectives/transport/shm/shared_arena.h"
-#include "tests/collectives/transport/forwarding_transport.h"
+#include "collectives/transport/forwarding_transport.h"
 
 namespace muster {
 

@@ -1,6 +1,6 @@
-// A transport that hands everything to another one: what tests that change one thing start from.
-#ifndef MUSTER_TESTS_COLLECTIVES_TRANSPORT_FORWARDING_TRANSPORT_H_
-#define MUSTER_TESTS_COLLECTIVES_TRANSPORT_FORWARDING_TRANSPORT_H_
+// A transport that hands everything to another one: a base for those that change one thing.
+#ifndef MUSTER_COLLECTIVES_TRANSPORT_FORWARDING_TRANSPORT_H_
+#define MUSTER_COLLECTIVES_TRANSPORT_FORWARDING_TRANSPORT_H_
 
 #include <cstddef>
 #include <memory>
@@ -57,4 +57,4 @@ class ForwardingTransport : public Transport {
 
 }  // namespace muster
 
-#endif  // MUSTER_TESTS_COLLECTIVES_TRANSPORT_FORWARDING_TRANSPORT_H_
+#endif  // MUSTER_COLLECTIVES_TRANSPORT_FORWARDING_TRANSPORT_H_
