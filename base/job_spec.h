@@ -147,6 +147,7 @@ struct CommunicationSpec {
   std::string provider;      // of kLibfabric; empty: any
   enum class SummationOrder : uint8_t { kCanonical, kAny };
   SummationOrder summation_order = SummationOrder::kCanonical;
+  DType gradients = DType::kF32;  // or kBF16, kF16; kBF16 with that precision
   bool operator==(const CommunicationSpec&) const = default;
 };
 

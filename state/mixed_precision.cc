@@ -70,10 +70,12 @@ void Prepare(const UpdateRule& rule, const MixedPrecisionRange& range, const Upd
 
 void Apply(const UpdateRule& rule, const MixedPrecisionRange& range, const UpdateScalars& scalars) {
   CheckSizes(range);
-  MUSTER_CHECK_EQ(static_cast<int64_t>(range.parameters.size()), range.range.count);
+  const bool rounds = !range.parameters.empty();
+  MUSTER_CHECK(!rounds || static_cast<int64_t>(range.parameters.size()) == range.range.count);
   ForEachBlock(range, [&](const Block& block) {
     const absl::Span<float> master = range.master.subspan(block.local, block.range.count);
     rule.Apply(block.range, scalars, master, block.gradient, StateOf(range, block));
+    if (!rounds) return;
     // While the block is still in the cache.
     NarrowToHalf(range.dtype, master.data(), range.parameters.data() + block.local,
                  block.range.count);

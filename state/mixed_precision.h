@@ -30,7 +30,7 @@ struct MixedPrecisionRange {
   Range range;
   DType dtype = DType::kBF16;           // kBF16 or kF16: of gradient and parameters
   absl::Span<const uint16_t> gradient;  // the sum over all contributors
-  absl::Span<uint16_t> parameters;
+  absl::Span<uint16_t> parameters;      // empty: compute works with the masters
   absl::Span<float> master;
   absl::Span<const absl::Span<float>> state;  // one per slot of the rule, as UpdateRule::Apply's
 };

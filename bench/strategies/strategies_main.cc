@@ -136,8 +136,10 @@ Row Measure(const Settings& settings, int workers, const Strategy& strategy, DTy
     const bool computes = self < workers;
     Replica& replica = members[rank]->replica;
     replica.Initialize(1, StateTag{}, map.map.RangesHeldBy(self));
-    const absl::Status equipped = replica.Equip(
-        {.stage = strategy.sharded_stage(), .computes = computes, .precision = precision});
+    const absl::Status equipped = replica.Equip({.stage = strategy.sharded_stage(),
+                                                 .computes = computes,
+                                                 .parameters = precision,
+                                                 .gradients = precision});
     MUSTER_CHECK(equipped.ok()) << equipped;
   });
   const int64_t held = AllocatedBytes() - before;

@@ -316,6 +316,20 @@ absl::StatusOr<CommunicationSpec> ConvertCommunication(const v1::Communication& 
     return absl::InvalidArgumentError(
         "communication.algorithm: WINDOW needs communication.transport SHARED_MEMORY");
   }
+  switch (communication.gradients()) {
+    case v1::Communication::GRADIENT_TYPE_UNSPECIFIED:
+    case v1::Communication::F32:
+      break;
+    case v1::Communication::BF16:
+      spec.gradients = DType::kBF16;
+      break;
+    case v1::Communication::F16:
+      spec.gradients = DType::kF16;
+      break;
+    default:
+      return FieldError("communication.gradients", "F32, BF16, F16 or absent",
+                        absl::StrCat("number ", static_cast<int>(communication.gradients())));
+  }
   spec.straggler_ms = communication.straggler_ms();
   if (spec.straggler_ms != 0) {
     MUSTER_RETURN_IF_ERROR(
@@ -365,6 +379,10 @@ absl::StatusOr<Strategy> StrategyFromProto(const v1::Strategy& strategy, const S
   MUSTER_ASSIGN_OR_RETURN(
       result.transport,
       ConvertTransport(strategy.transport(), defaults.transport, Field(path, "transport")));
+  // What a job says of its all-reduces is not of pushes and pulls.
+  if (result.serves() && strategy.algorithm() == v1::Communication::ALGORITHM_UNSPECIFIED) {
+    result.algorithm = SyncAlgorithm::kAutomatic;
+  }
   if (result.serves() && result.algorithm != SyncAlgorithm::kAutomatic &&
       result.algorithm != SyncAlgorithm::kDirect) {
     return FieldError(Field(path, "algorithm"), "DIRECT or absent where sync is PARAMETER_SERVER",
@@ -431,6 +449,15 @@ v1::Strategy ToProto(const Strategy& strategy) {
 }
 
 absl::Status CheckStrategy(const JobSpec& spec, const Strategy& strategy, absl::string_view path) {
+  const SyncAlgorithm algorithm = strategy.algorithm;
+  if (IsHalfPrecision(spec.communication.gradients) && algorithm != SyncAlgorithm::kAutomatic &&
+      algorithm != SyncAlgorithm::kRing && algorithm != SyncAlgorithm::kDirect &&
+      algorithm != SyncAlgorithm::kStar && algorithm != SyncAlgorithm::kWindow) {
+    return FieldError(Field(path, "algorithm"),
+                      "RING, DIRECT, STAR, WINDOW or absent with 16-bit gradients, which others "
+                      "would round at every hop",
+                      Name(algorithm));
+  }
   if (strategy.sharded() && std::holds_alternative<LambSpec>(spec.training.optimizer.rule)) {
     return FieldError(path,
                       "a state that is not in shards with training.optimizer.lamb, which needs "
@@ -473,6 +500,14 @@ absl::StatusOr<JobSpec> JobSpecFromProto(const v1::JobDescription& description) 
   MUSTER_ASSIGN_OR_RETURN(spec.workers, ConvertWorkers(description.workers()));
   MUSTER_ASSIGN_OR_RETURN(spec.checkpoints, ConvertCheckpoints(description.checkpoints()));
   MUSTER_ASSIGN_OR_RETURN(spec.communication, ConvertCommunication(description.communication()));
+  if (spec.training.precision == DType::kBF16) {
+    const v1::Communication::GradientType type = description.communication().gradients();
+    if (type != v1::Communication::GRADIENT_TYPE_UNSPECIFIED && type != v1::Communication::BF16) {
+      return FieldError("communication.gradients", "BF16 or absent with training.precision BF16",
+                        v1::Communication::GradientType_Name(type));
+    }
+    spec.communication.gradients = DType::kBF16;
+  }
   const Strategy defaults{.algorithm = spec.communication.algorithm,
                           .transport = spec.communication.transport};
   MUSTER_ASSIGN_OR_RETURN(spec.strategy,

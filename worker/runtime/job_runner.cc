@@ -227,7 +227,8 @@ absl::Status JobRunner::CheckMemory() const {
   // What steps need of the whole space: parameters and gradient; with f32 there is no further copy
   // of the parameters where all of the state is here.
   const bool half = IsHalfPrecision(spec.training.precision);
-  const int64_t steps = 2 * (half ? 2 : 4) - (half || strategy.sharded() ? 0 : 4);
+  const int64_t copy = half ? 2 : strategy.sharded() ? 4 : 0;
+  const int64_t steps = copy + (IsHalfPrecision(spec.communication.gradients) ? 2 : 4);
   // What is held: parameters and the optimizer's slots.
   const int64_t held = 4 * (1 + context_->rule().state_slots());
   const int64_t owners = strategy.servers > 0 ? strategy.servers : std::max(1, spec.workers.start);

@@ -118,7 +118,7 @@ void Replica::ApplyLocked(const CommitRecord& record, FlatGradient gradient) {
 
 void Replica::UpdatePart(const UpdateScalars& given, FlatGradient flat) {
   UpdateScalars scalars = given;
-  const bool half = !flat.has_value() && buffers_.half();
+  const bool half = !flat.has_value() && buffers_.rounds_gradients();
   const auto gradient = [&](Range range) {
     return flat.has_value() ? flat->subspan(Size(range.offset), Size(range.count))
                             : buffers_.Reduced(range);
@@ -127,9 +127,11 @@ void Replica::UpdatePart(const UpdateScalars& given, FlatGradient flat) {
   const auto mixed = [&](Range range) {
     slots = SlotsOf(range);
     return MixedPrecisionRange{.range = range,
-                               .dtype = buffers_.shape().precision,
+                               .dtype = buffers_.shape().gradients,
                                .gradient = buffers_.ReducedHalves(range),
-                               .parameters = buffers_.OwnHalves(range),
+                               .parameters = buffers_.rounds_parameters()
+                                                 ? buffers_.OwnHalves(range)
+                                                 : absl::Span<uint16_t>(),
                                .master = part_.Of(0, range),
                                .state = slots};
   };
@@ -157,9 +159,9 @@ void Replica::UpdatePart(const UpdateScalars& given, FlatGradient flat) {
 
 std::shared_ptr<const std::vector<float>> Replica::CopyGradient(FlatGradient gradient) const {
   const Range all{0, layout_.padded_count()};
-  if (!gradient.has_value() && buffers_.half()) {
+  if (!gradient.has_value() && buffers_.rounds_gradients()) {
     auto copy = std::make_shared<std::vector<float>>(Size(all.count));
-    WidenHalf(buffers_.shape().precision, buffers_.ReducedHalves(all).data(), copy->data(),
+    WidenHalf(buffers_.shape().gradients, buffers_.ReducedHalves(all).data(), copy->data(),
               all.count);
     return copy;
   }
@@ -171,18 +173,18 @@ std::shared_ptr<const std::vector<float>> Replica::CopyGradient(FlatGradient gra
 
 absl::Status Replica::Equip(const StepMemoryShape& shape) {
   MUSTER_RETURN_IF_ERROR(buffers_.Equip(shape, part_.ranges()));
-  if (!buffers_.half()) return absl::OkStatus();
+  if (!buffers_.rounds_parameters()) return absl::OkStatus();
   // The part may have been loaded, learned or moved here since.
   for (const Range& range : part_.ranges()) {
     const absl::Span<const float> master = part_.Of(0, range);
-    NarrowToHalf(shape.precision, master.data(), buffers_.OwnHalves(range).data(), range.count);
+    NarrowToHalf(shape.parameters, master.data(), buffers_.OwnHalves(range).data(), range.count);
   }
   return absl::OkStatus();
 }
 
 const void* Replica::OwnParameters(Range range) {
   if (range.count == 0) return nullptr;
-  if (buffers_.half()) return buffers_.OwnHalves(range).data();
+  if (buffers_.rounds_parameters()) return buffers_.OwnHalves(range).data();
   return part_.Of(0, range).data();
 }
 

@@ -41,11 +41,12 @@ absl::Status StepBuffers::Allocate(ElementBuffer& buffer, DType dtype, int64_t c
 }
 
 absl::Status StepBuffers::Equip(const StepMemoryShape& shape, const std::vector<Range>& ranges) {
-  const bool half = IsHalfPrecision(shape.precision);
+  const bool rounds_parameters = IsHalfPrecision(shape.parameters);
+  const bool rounds_gradients = IsHalfPrecision(shape.gradients);
   const int64_t all = layout_.padded_count();
-  const bool caches = shape.computes && shape.stage < 3 && (half || shape.stage > 0);
+  const bool caches = shape.computes && shape.stage < 3 && (rounds_parameters || shape.stage > 0);
   // Gradients that are added up in f32 can be reduced where they are.
-  const bool flat = shape.stage < 2 || (shape.accumulates && !half);
+  const bool flat = shape.stage < 2 || (shape.accumulates && !rounds_gradients);
   const bool gathers = shape.computes && shape.stage == 3;
   shape_ = shape;
   // What goes makes room for what comes.
@@ -53,27 +54,29 @@ absl::Status StepBuffers::Equip(const StepMemoryShape& shape, const std::vector<
   if (flat) gradient_buffers_.clear();
   if (!flat) gradient_ = ElementBuffer();
   if (!gathers) parameter_buffers_.clear();
-  if (!half || !shape.computes) {
-    wide_gradients_ = ElementBuffer();
-    wide_parameters_ = ElementBuffer();
-  }
-  Fit(reduced_, !flat && !half, ranges);
-  Fit(reduced_halves_, !flat && half, ranges);
-  Fit(own_halves_, half && !caches, ranges);
+  const bool widens_gradients = rounds_gradients && shape.computes;
+  const bool widens_parameters = rounds_parameters && shape.computes;
+  if (!widens_gradients) wide_gradients_ = ElementBuffer();
+  if (!widens_parameters) wide_parameters_ = ElementBuffer();
+  Fit(reduced_, !flat && !rounds_gradients, ranges);
+  Fit(reduced_halves_, !flat && rounds_gradients, ranges);
+  Fit(own_halves_, rounds_parameters && !caches, ranges);
 
-  if (caches) MUSTER_RETURN_IF_ERROR(Allocate(cache_, shape.precision, all));
-  if (flat) MUSTER_RETURN_IF_ERROR(Allocate(gradient_, shape.precision, all));
+  if (caches) MUSTER_RETURN_IF_ERROR(Allocate(cache_, shape.parameters, all));
+  if (flat) MUSTER_RETURN_IF_ERROR(Allocate(gradient_, shape.gradients, all));
   if (!flat) gradient_buffers_.resize(kBlockBuffers);
   for (ElementBuffer& buffer : gradient_buffers_) {
-    MUSTER_RETURN_IF_ERROR(Allocate(buffer, shape.precision, largest_block_));
+    MUSTER_RETURN_IF_ERROR(Allocate(buffer, shape.gradients, largest_block_));
   }
   if (gathers) parameter_buffers_.resize(kBlockBuffers);
   for (ElementBuffer& buffer : parameter_buffers_) {
-    MUSTER_RETURN_IF_ERROR(Allocate(buffer, shape.precision, largest_block_));
+    MUSTER_RETURN_IF_ERROR(Allocate(buffer, shape.parameters, largest_block_));
   }
-  if (!half || !shape.computes) return absl::OkStatus();
-  MUSTER_RETURN_IF_ERROR(Allocate(wide_gradients_, DType::kF32,
-                                  shape.accumulates ? all : largest_block_, /*shared=*/false));
+  if (widens_gradients) {
+    MUSTER_RETURN_IF_ERROR(Allocate(wide_gradients_, DType::kF32,
+                                    shape.accumulates ? all : largest_block_, /*shared=*/false));
+  }
+  if (!widens_parameters) return absl::OkStatus();
   return Allocate(wide_parameters_, DType::kF32, largest_block_, /*shared=*/false);
 }
 
@@ -86,7 +89,7 @@ absl::Span<uint16_t> StepBuffers::OwnHalves(Range range) {
 void StepBuffers::StoreReduced(Range block, int index) {
   const ElementBuffer& buffer = gradient_buffers_[static_cast<size_t>(index)];
   const auto count = static_cast<size_t>(block.count);
-  if (half()) {
+  if (rounds_gradients()) {
     reduced_halves_.Put(0, block.offset, buffer.halves().subspan(0, count));
   } else {
     reduced_.Put(0, block.offset, buffer.floats().subspan(0, count));
@@ -106,9 +109,9 @@ absl::Span<const uint16_t> StepBuffers::ReducedHalves(Range range) const {
 }
 
 void StepBuffers::AddReducedSquares(Range range, SquaredSum& sum) const {
-  if (half()) {
+  if (rounds_gradients()) {
     AddTrainedSquares(layout_,
-                      {.range = range, .dtype = shape_.precision, .gradient = ReducedHalves(range)},
+                      {.range = range, .dtype = shape_.gradients, .gradient = ReducedHalves(range)},
                       sum);
   } else {
     AddTrainedSquares(layout_, range, Reduced(range), sum);
@@ -122,7 +125,7 @@ absl::Span<float> StepBuffers::WideGradient(int block) const {
 }
 
 void StepBuffers::ClearGradients() {
-  if (half()) {
+  if (rounds_gradients()) {
     if (shape_.accumulates) std::ranges::fill(wide_gradients_.floats(), 0.0f);
   } else {
     std::ranges::fill(gradient_.floats(), 0.0f);

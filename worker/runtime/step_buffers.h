@@ -1,19 +1,20 @@
 // What a replica needs beside its part for the steps of a view: parameters that are gathered,
 // gradients under way, and the reduced gradient of the part.
 //
-// Memory, for P parameters, a part of q elements and elements of e bytes (4 of f32, 2 of a 16-bit
-// precision):
-//   parameters   the cache: e P in stages 1 and 2, and of a 16-bit precision in stage 0 as well;
-//                stage 3, and parameter servers: e q of a 16-bit precision, else none (the part
-//                serves), and in stage 3 buffers of the largest block
-//   gradient     stages 0, 1: e P; stages 2, 3: e q, and buffers of the largest block. Where the
+// Memory, for P parameters and a part of q elements, with elements of e bytes for parameters and g
+// for gradients (4 of f32, 2 of a 16-bit type):
+//   parameters   the cache: e P in stages 1 and 2, and of a 16-bit type in stage 0 as well; stage
+//   3,
+//                and parameter servers: e q of a 16-bit type, else none (the part serves), and in
+//                stage 3 buffers of the largest block
+//   gradient     stages 0, 1: g P; stages 2, 3: g q, and buffers of the largest block. Where the
 //                gradients of several micro-batches are added up: 4 P besides (of f32 instead)
-//   a 16-bit precision: one block of parameters and one of gradients in f32, for compute
+//   of each 16-bit type one block in f32, for compute
 // A parameter server has no cache; it has of gradients what stage 2 has.
 //
-// Precision. Compute works on f32 copies of single blocks, whatever the precision; what is kept of
-// the whole space, and what goes over the wire, is of the precision. A contribution is rounded
-// once, when the block is complete (docs/protocol.md, rule 17).
+// Compute works on f32, of 16-bit types on copies of single blocks; what is kept of the whole
+// space, and what goes over the wire, is of the type. A contribution is rounded once, when the
+// block is complete (docs/protocol.md, rule 17).
 //
 // Used by the training thread.
 #ifndef MUSTER_WORKER_RUNTIME_STEP_BUFFERS_H_
@@ -43,7 +44,8 @@ struct StepMemoryShape {
   // False: of a parameter server, which needs neither parameters of others nor gradients of its
   // own.
   bool computes = true;
-  DType precision = DType::kF32;  // or kBF16
+  DType parameters = DType::kF32;  // or kBF16, then of both
+  DType gradients = DType::kF32;   // or one of 16 bits
   bool operator==(const StepMemoryShape&) const = default;
 };
 
@@ -60,30 +62,31 @@ class StepBuffers {
   // RESOURCE_EXHAUSTED.
   absl::Status Equip(const StepMemoryShape& shape, const std::vector<Range>& ranges);
   const StepMemoryShape& shape() const { return shape_; }
-  bool half() const { return IsHalfPrecision(shape_.precision); }
+  bool rounds_parameters() const { return IsHalfPrecision(shape_.parameters); }
+  bool rounds_gradients() const { return IsHalfPrecision(shape_.gradients); }
 
-  // ---- parameters, in the precision
+  // ---- parameters, in their type
   // The cache from `element` on; null if there is none.
   std::byte* Cache(int64_t element) const { return cache_.at(element); }
   // Of the largest block; stage 3.
   std::byte* ParameterBuffer(int index) const { return parameter_buffers_[index].at(0); }
-  // Of a 16-bit precision: the parameters of a range of the part.
+  // Of a 16-bit type: the parameters of a range of the part.
   absl::Span<uint16_t> OwnHalves(Range range);
 
-  // ---- gradients, in the precision
+  // ---- gradients, in their type
   // That of the whole space from `element` on; null if there is none.
   std::byte* Gradient(int64_t element) const { return gradient_.at(element); }
   // Of the largest block, where there is none.
   std::byte* GradientBuffer(int index) const { return gradient_buffers_[index].at(0); }
   // Keeps what is held of the reduced gradient of a block, which lies in a buffer.
   void StoreReduced(Range block, int index);
-  // The reduced gradient of a range of the part, by precision.
+  // The reduced gradient of a range of the part, by type.
   absl::Span<const float> Reduced(Range range) const;
   absl::Span<const uint16_t> ReducedHalves(Range range) const;
   // Adds its squares where it trains.
   void AddReducedSquares(Range range, SquaredSum& sum) const;
 
-  // ---- f32 for compute, of a 16-bit precision; the first as well for several micro-batches
+  // ---- f32 for compute, of 16-bit types
   // Of all blocks, if gradients are added up; else of one.
   absl::Span<float> WideGradient(int block) const;
   absl::Span<float> wide_parameters() const { return wide_parameters_.floats(); }

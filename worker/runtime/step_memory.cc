@@ -18,7 +18,9 @@ StepMemory::StepMemory(Replica& replica, Communicator& communicator, const View&
       exchange_(communicator, layout_, view, options),
       gathered_(static_cast<size_t>(layout_.block_count()), false) {
   MUSTER_CHECK_EQ(buffers_.shape().stage, stage_);
-  if (stage_ > 0) gather_.emplace(communicator, layout_, view, options.timeout, options.dtype);
+  MUSTER_CHECK(buffers_.shape().gradients == options.dtype);
+  if (stage_ > 0)
+    gather_.emplace(communicator, layout_, view, options.timeout, buffers_.shape().parameters);
   parameter_slots_.fill(kNone);
   gradient_slots_.fill(kNone);
 }
@@ -84,12 +86,12 @@ void StepMemory::StartGather(int block) {
 }
 
 const float* StepMemory::Widened(int block, const std::byte* parameters) {
-  if (!buffers_.half() || parameters == nullptr) {
+  if (!buffers_.rounds_parameters() || parameters == nullptr) {
     return reinterpret_cast<const float*>(parameters);
   }
   const absl::Span<float> wide = buffers_.wide_parameters();
   if (widened_ != block) {
-    WidenHalf(buffers_.shape().precision, reinterpret_cast<const uint16_t*>(parameters),
+    WidenHalf(buffers_.shape().parameters, reinterpret_cast<const uint16_t*>(parameters),
               wide.data(), layout_.RangeOfBlock(block).count);
   }
   widened_ = block;
@@ -99,7 +101,7 @@ const float* StepMemory::Widened(int block, const std::byte* parameters) {
 absl::StatusOr<const float*> StepMemory::Acquire(int block) {
   const int64_t begin = layout_.RangeOfBlock(block).offset;
   if (stage_ == 0) {
-    if (buffers_.half()) return Widened(block, buffers_.Cache(begin));
+    if (buffers_.rounds_parameters()) return Widened(block, buffers_.Cache(begin));
     return replica_.parameters().data() + begin;
   }
   if (stage_ < 3) {
@@ -135,7 +137,7 @@ void StepMemory::Release(int block) {
 // ---- gradients -------------------------------------------------------------------------------
 
 absl::StatusOr<float*> StepMemory::Gradients(int block) {
-  if (buffers_.half()) {
+  if (buffers_.rounds_gradients()) {
     if (!buffers_.shape().computes) return static_cast<float*>(nullptr);
     const absl::Span<float> wide = buffers_.WideGradient(block);
     if (!buffers_.shape().accumulates) std::ranges::fill(wide, 0.0f);
@@ -162,13 +164,13 @@ absl::StatusOr<std::byte*> StepMemory::TakeGradientBuffer(int block) {
 absl::Status StepMemory::GradientsReady(int block) {
   if (!reduces_) return absl::OkStatus();
   std::byte* gradients = buffers_.Gradient(layout_.RangeOfBlock(block).offset);
-  if (buffers_.half()) {
+  if (buffers_.rounds_gradients()) {
     if (gradients == nullptr) {
       MUSTER_ASSIGN_OR_RETURN(gradients, TakeGradientBuffer(block));
     }
     if (buffers_.shape().computes) {
       // Here a contribution is rounded (rule 17).
-      NarrowToHalf(buffers_.shape().precision, buffers_.WideGradient(block).data(),
+      NarrowToHalf(buffers_.shape().gradients, buffers_.WideGradient(block).data(),
                    reinterpret_cast<uint16_t*>(gradients), layout_.RangeOfBlock(block).count);
     }
   } else if (gradients == nullptr) {

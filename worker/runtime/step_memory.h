@@ -9,7 +9,7 @@
 // Gradients: in place where there is a flat gradient. Otherwise a block's are made in one of a few
 // buffers, of which the part's are kept once they are reduced.
 //
-// Of a 16-bit precision both are there in f32 while a block is computed (step_buffers.h).
+// Of 16-bit types both are there in f32 while a block is computed (step_buffers.h).
 //
 // All ranks of a view ask for the same blocks in the same order: who has no micro-batch (left) does
 // a dry pass. One object serves one view; used by the training thread.

@@ -50,7 +50,7 @@ Trainer::Trainer(JobContext& job, Replica& replica, StepMeter& meter)
 GradientExchangeOptions Trainer::ExchangeOptions(const View& view) const {
   GradientExchangeOptions options;
   options.timeout = absl::Milliseconds(job_.spec().communication.timeout_ms);
-  options.dtype = job_.spec().training.precision;
+  options.dtype = job_.spec().communication.gradients;
   options.algorithm = AlgorithmOf(CommunicationIn(view, job_.spec()));
   return options;
 }
@@ -142,7 +142,8 @@ absl::Status Trainer::Equip(const View& view, const Communicator& communicator) 
   return replica_.Equip({.stage = view.strategy.sharded_stage(),
                          .accumulates = computes && several,
                          .computes = computes,
-                         .precision = job_.spec().training.precision});
+                         .parameters = job_.spec().training.precision,
+                         .gradients = job_.spec().communication.gradients});
 }
 
 absl::StatusOr<Trainer::Computed> Trainer::ComputeGradients(const Communicator& communicator,
@@ -203,7 +204,7 @@ absl::StatusOr<FinalMeasures> Trainer::MeasureFinal(const View& view, Communicat
   ParametersHash hash(job_.layout());
   const auto add = [&](int block, const float* parameters) { hash.AddBlock(block, parameters); };
   // What passes see is the state itself, unless it is rounded for them.
-  const bool rounded = replica_.buffers().half();
+  const bool rounded = replica_.buffers().rounds_parameters();
   const auto see = [&](int block, const float* parameters) {
     if (computes && !rounded) add(block, parameters);
   };

@@ -338,8 +338,59 @@ INSTANTIATE_TEST_SUITE_P(
                   j.add_switches()->set_after_step(5);
                   j.mutable_switches(0)->mutable_strategy()->set_stage(2);
                 },
-                "switches[0].strategy.stage: must be 0 with training.optimizer.lamb, which needs "
-                "whole tensors, got 2"},
+                "switches[0].strategy: must be a state that is not in shards with "
+                "training.optimizer.lamb, which needs whole tensors, got stage 2, 1 replica"},
+        BadCase{"ServersWithoutTheirPath", [](auto& j) { j.mutable_strategy()->set_servers(2); },
+                "strategy.servers: must be 0 or absent unless sync is PARAMETER_SERVER, got 2"},
+        BadCase{"TooManyServers",
+                [](auto& j) {
+                  j.mutable_strategy()->set_sync(v1::Strategy::PARAMETER_SERVER);
+                  j.mutable_strategy()->set_servers(513);
+                },
+                "strategy.servers: must be 0 to 512, got 513"},
+        BadCase{"MixedWithNobody",
+                [](auto& j) {
+                  j.mutable_strategy()->set_sync(v1::Strategy::PARAMETER_SERVER);
+                  j.mutable_strategy()->set_mixed(true);
+                },
+                "strategy.mixed: must be false unless there are servers to share with, got true"},
+        BadCase{"ServersInStages",
+                [](auto& j) {
+                  j.mutable_strategy()->set_sync(v1::Strategy::PARAMETER_SERVER);
+                  j.mutable_strategy()->set_stage(3);
+                },
+                "strategy.stage: must be 0 or absent where sync is PARAMETER_SERVER, got 3"},
+        BadCase{"ServersByRing",
+                [](auto& j) {
+                  j.mutable_strategy()->set_sync(v1::Strategy::PARAMETER_SERVER);
+                  j.mutable_strategy()->set_algorithm(v1::Communication::RING);
+                },
+                "strategy.algorithm: must be DIRECT or absent where sync is PARAMETER_SERVER, got "
+                "ring"},
+        BadCase{"UnknownSync",
+                [](auto& j) {
+                  j.mutable_strategy()->set_sync(static_cast<v1::Strategy::Sync>(7));
+                },
+                "strategy.sync: must be ALL_REDUCE, PARAMETER_SERVER or absent, got number 7"},
+        BadCase{"UnknownPrecision",
+                [](auto& j) {
+                  j.mutable_training()->set_precision(static_cast<v1::Training::Precision>(5));
+                },
+                "training.precision: must be F32, BF16 or absent, got number 5"},
+        BadCase{"GradientsUnlikeParameters",
+                [](auto& j) {
+                  j.mutable_training()->set_precision(v1::Training::BF16);
+                  j.mutable_communication()->set_gradients(v1::Communication::F16);
+                },
+                "communication.gradients: must be BF16 or absent with training.precision BF16, got "
+                "F16"},
+        BadCase{"RoundedAtEveryHop",
+                [](auto& j) {
+                  j.mutable_communication()->set_gradients(v1::Communication::BF16);
+                  j.mutable_communication()->set_algorithm(v1::Communication::DOUBLE_TREE);
+                },
+                "strategy.algorithm: must be RING, DIRECT, STAR, WINDOW or absent with 16-bit "
+                "gradients, which others would round at every hop, got double-tree"},
         BadCase{"SwitchesOutOfOrder",
                 [](auto& j) {
                   for (int step : {5, 5}) {

@@ -166,11 +166,18 @@ TEST_F(StrategiesTest, ParameterServersMakeTheSameBits) {
   }
 }
 
-TEST_F(StrategiesTest, StrategiesMakeTheSameBitsInHalfPrecision) {
-  spec_.training.precision = DType::kBF16;
+TEST_F(StrategiesTest, StrategiesMakeTheSameBitsOfRoundedTypes) {
   spec_.training.evaluate_every = 5;
-  for (int workers : {1, 3}) {
+  struct Types {
+    DType parameters;
+    DType gradients;
+  };
+  for (const Types& types : {Types{DType::kBF16, DType::kBF16}, Types{DType::kF32, DType::kBF16},
+                             Types{DType::kF32, DType::kF16}}) {
+    spec_.training.precision = types.parameters;
+    spec_.communication.gradients = types.gradients;
     for (int micro_batch : {4, 16, 48}) {
+      const int workers = 3;
       spec_.training.micro_batch = micro_batch;
       const Result expected = TrainIn(workers, {});
       const Strategy strategies[] = {
@@ -183,8 +190,8 @@ TEST_F(StrategiesTest, StrategiesMakeTheSameBitsInHalfPrecision) {
           {.sync = SyncPath::kParameterServer, .servers = 1, .mixed = true},
       };
       for (const Strategy& strategy : strategies) {
-        SCOPED_TRACE(absl::StrCat(workers, " workers, micro-batches of ", micro_batch, ", ",
-                                  ToString(strategy)));
+        SCOPED_TRACE(absl::StrCat(Name(types.parameters), " ", Name(types.gradients),
+                                  ", micro-batches of ", micro_batch, ", ", ToString(strategy)));
         const Result result = TrainIn(workers, strategy);
         EXPECT_EQ(result.arrays, expected.arrays);
         EXPECT_EQ(result.hash, expected.hash);

@@ -153,6 +153,7 @@ TEST_F(TrainerTest, NonfiniteLossSkipsTheUpdateOnAllRanksAndThenEndsTheJob) {
 // its micro-batches rounded, the sum of these in f32 rounded once.
 TEST_F(TrainerTest, HalfPrecisionRoundsParametersAndContributionsOnce) {
   spec_.training.precision = DType::kBF16;
+  spec_.communication.gradients = DType::kBF16;
   spec_.training.steps = 8;
   constexpr int kRanks = 2;
   auto rigs = MakeRigs(kRanks);
@@ -211,6 +212,7 @@ TEST_F(TrainerTest, HalfPrecisionLearnsAsWell) {
   auto full = MakeRigs(2);
   Train(full, 1, 1);
   spec_.training.precision = DType::kBF16;
+  spec_.communication.gradients = DType::kBF16;
   auto half = MakeRigs(2);
   Train(half, 1, 1);
   ASSERT_EQ(half[0]->control.evaluations.size(), 1u);
