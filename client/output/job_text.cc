@@ -10,7 +10,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "google/protobuf/util/time_util.h"
-#include "proto/convert/job.h"
+#include "proto/convert/strategy.h"
 
 namespace muster {
 namespace {

@@ -10,6 +10,7 @@
 #include "proto/convert/control.h"
 #include "proto/convert/field.h"
 #include "proto/convert/optimizer.h"
+#include "proto/convert/strategy.h"
 
 namespace muster {
 namespace {
@@ -229,52 +230,6 @@ absl::StatusOr<CheckpointsSpec> ConvertCheckpoints(const v1::Checkpoints& checkp
   return spec;
 }
 
-absl::StatusOr<SyncAlgorithm> ConvertAlgorithm(v1::Communication::Algorithm algorithm,
-                                               SyncAlgorithm unspecified, absl::string_view path) {
-  switch (algorithm) {
-    case v1::Communication::ALGORITHM_UNSPECIFIED:
-      return unspecified;
-    case v1::Communication::RING:
-      return SyncAlgorithm::kRing;
-    case v1::Communication::DIRECT:
-      return SyncAlgorithm::kDirect;
-    case v1::Communication::RECURSIVE_DOUBLING:
-      return SyncAlgorithm::kRecursiveDoubling;
-    case v1::Communication::HALVING_DOUBLING:
-      return SyncAlgorithm::kHalvingDoubling;
-    case v1::Communication::DOUBLE_TREE:
-      return SyncAlgorithm::kDoubleTree;
-    case v1::Communication::HIERARCHICAL:
-      return SyncAlgorithm::kHierarchical;
-    case v1::Communication::STAR:
-      return SyncAlgorithm::kStar;
-    case v1::Communication::WINDOW:
-      return SyncAlgorithm::kWindow;
-    default:
-      return FieldError(path,
-                        "RING, DIRECT, RECURSIVE_DOUBLING, HALVING_DOUBLING, DOUBLE_TREE, "
-                        "HIERARCHICAL, STAR, WINDOW or absent",
-                        absl::StrCat("number ", static_cast<int>(algorithm)));
-  }
-}
-
-absl::StatusOr<SyncTransport> ConvertTransport(v1::Communication::Transport transport,
-                                               SyncTransport unspecified, absl::string_view path) {
-  switch (transport) {
-    case v1::Communication::TRANSPORT_UNSPECIFIED:
-      return unspecified;
-    case v1::Communication::TCP:
-      return SyncTransport::kTcp;
-    case v1::Communication::SHARED_MEMORY:
-      return SyncTransport::kSharedMemory;
-    case v1::Communication::LIBFABRIC:
-      return SyncTransport::kLibfabric;
-    default:
-      return FieldError(path, "TCP, SHARED_MEMORY, LIBFABRIC or absent",
-                        absl::StrCat("number ", static_cast<int>(transport)));
-  }
-}
-
 absl::StatusOr<CommunicationSpec> ConvertCommunication(const v1::Communication& communication) {
   CommunicationSpec spec;
   MUSTER_ASSIGN_OR_RETURN(spec.algorithm,
@@ -337,137 +292,6 @@ absl::StatusOr<CommunicationSpec> ConvertCommunication(const v1::Communication& 
   }
   return spec;
 }
-
-}  // namespace
-
-absl::StatusOr<Strategy> StrategyFromProto(const v1::Strategy& strategy, const Strategy& defaults,
-                                           absl::string_view path) {
-  Strategy result = defaults;
-  switch (strategy.sync()) {
-    case v1::Strategy::SYNC_UNSPECIFIED:
-    case v1::Strategy::ALL_REDUCE:
-      result.sync = SyncPath::kAllReduce;
-      break;
-    case v1::Strategy::PARAMETER_SERVER:
-      result.sync = SyncPath::kParameterServer;
-      break;
-    default:
-      return FieldError(Field(path, "sync"), "ALL_REDUCE, PARAMETER_SERVER or absent",
-                        absl::StrCat("number ", static_cast<int>(strategy.sync())));
-  }
-  result.servers = strategy.servers();
-  result.mixed = strategy.mixed();
-  MUSTER_RETURN_IF_ERROR(CheckRange(Field(path, "servers"), result.servers, 0, kMaxServers));
-  if (result.servers > 0 && !result.serves()) {
-    return FieldError(Field(path, "servers"), "0 or absent unless sync is PARAMETER_SERVER",
-                      absl::StrCat(result.servers));
-  }
-  if (result.mixed && result.servers == 0) {
-    return FieldError(Field(path, "mixed"), "false unless there are servers to share with", "true");
-  }
-  MUSTER_RETURN_IF_ERROR(CheckRange(Field(path, "stage"), strategy.stage(), 0, kMaxStage));
-  result.stage = strategy.stage();
-  if (result.stage > 0 && result.serves()) {
-    return FieldError(Field(path, "stage"), "0 or absent where sync is PARAMETER_SERVER",
-                      absl::StrCat(result.stage));
-  }
-  if (strategy.has_replicas()) result.replicas = strategy.replicas();
-  MUSTER_RETURN_IF_ERROR(CheckRange(Field(path, "replicas"), result.replicas, 0, kMaxReplicas));
-  MUSTER_ASSIGN_OR_RETURN(
-      result.algorithm,
-      ConvertAlgorithm(strategy.algorithm(), defaults.algorithm, Field(path, "algorithm")));
-  MUSTER_ASSIGN_OR_RETURN(
-      result.transport,
-      ConvertTransport(strategy.transport(), defaults.transport, Field(path, "transport")));
-  // What a job says of its all-reduces is not of pushes and pulls.
-  if (result.serves() && strategy.algorithm() == v1::Communication::ALGORITHM_UNSPECIFIED) {
-    result.algorithm = SyncAlgorithm::kAutomatic;
-  }
-  if (result.serves() && result.algorithm != SyncAlgorithm::kAutomatic &&
-      result.algorithm != SyncAlgorithm::kDirect) {
-    return FieldError(Field(path, "algorithm"), "DIRECT or absent where sync is PARAMETER_SERVER",
-                      Name(result.algorithm));
-  }
-  if (result.sharded() && result.algorithm != SyncAlgorithm::kAutomatic &&
-      result.algorithm != SyncAlgorithm::kRing && result.algorithm != SyncAlgorithm::kDirect) {
-    return FieldError(Field(path, "algorithm"),
-                      "RING, DIRECT or absent where the state is in shards (stage above 0)",
-                      Name(result.algorithm));
-  }
-  return result;
-}
-
-v1::Strategy ToProto(const Strategy& strategy) {
-  v1::Strategy proto;
-  proto.set_sync(strategy.serves() ? v1::Strategy::PARAMETER_SERVER : v1::Strategy::ALL_REDUCE);
-  proto.set_servers(strategy.servers);
-  proto.set_mixed(strategy.mixed);
-  proto.set_stage(strategy.stage);
-  proto.set_replicas(strategy.replicas);
-  switch (strategy.algorithm) {
-    case SyncAlgorithm::kAutomatic:
-      break;
-    case SyncAlgorithm::kRing:
-      proto.set_algorithm(v1::Communication::RING);
-      break;
-    case SyncAlgorithm::kDirect:
-      proto.set_algorithm(v1::Communication::DIRECT);
-      break;
-    case SyncAlgorithm::kRecursiveDoubling:
-      proto.set_algorithm(v1::Communication::RECURSIVE_DOUBLING);
-      break;
-    case SyncAlgorithm::kHalvingDoubling:
-      proto.set_algorithm(v1::Communication::HALVING_DOUBLING);
-      break;
-    case SyncAlgorithm::kDoubleTree:
-      proto.set_algorithm(v1::Communication::DOUBLE_TREE);
-      break;
-    case SyncAlgorithm::kHierarchical:
-      proto.set_algorithm(v1::Communication::HIERARCHICAL);
-      break;
-    case SyncAlgorithm::kStar:
-      proto.set_algorithm(v1::Communication::STAR);
-      break;
-    case SyncAlgorithm::kWindow:
-      proto.set_algorithm(v1::Communication::WINDOW);
-      break;
-  }
-  switch (strategy.transport) {
-    case SyncTransport::kAutomatic:
-      break;
-    case SyncTransport::kTcp:
-      proto.set_transport(v1::Communication::TCP);
-      break;
-    case SyncTransport::kSharedMemory:
-      proto.set_transport(v1::Communication::SHARED_MEMORY);
-      break;
-    case SyncTransport::kLibfabric:
-      proto.set_transport(v1::Communication::LIBFABRIC);
-      break;
-  }
-  return proto;
-}
-
-absl::Status CheckStrategy(const JobSpec& spec, const Strategy& strategy, absl::string_view path) {
-  const SyncAlgorithm algorithm = strategy.algorithm;
-  if (IsHalfPrecision(spec.communication.gradients) && algorithm != SyncAlgorithm::kAutomatic &&
-      algorithm != SyncAlgorithm::kRing && algorithm != SyncAlgorithm::kDirect &&
-      algorithm != SyncAlgorithm::kStar && algorithm != SyncAlgorithm::kWindow) {
-    return FieldError(Field(path, "algorithm"),
-                      "RING, DIRECT, STAR, WINDOW or absent with 16-bit gradients, which others "
-                      "would round at every hop",
-                      Name(algorithm));
-  }
-  if (strategy.sharded() && std::holds_alternative<LambSpec>(spec.training.optimizer.rule)) {
-    return FieldError(path,
-                      "a state that is not in shards with training.optimizer.lamb, which needs "
-                      "whole tensors",
-                      ToString(strategy));
-  }
-  return absl::OkStatus();
-}
-
-namespace {
 
 absl::StatusOr<std::vector<StrategySwitch>> ConvertSwitches(const v1::JobDescription& description,
                                                             const Strategy& defaults) {

@@ -3,7 +3,6 @@
 #define MUSTER_PROTO_CONVERT_JOB_H_
 
 #include "absl/status/statusor.h"
-#include "absl/strings/string_view.h"
 #include "base/job_spec.h"
 #include "muster/v1/job.pb.h"
 
@@ -14,13 +13,6 @@ namespace muster {
 //   training.learning_rate.peak: must be a finite number > 0, got nan
 // Does not touch files: paths are checked for form only.
 absl::StatusOr<JobSpec> JobSpecFromProto(const v1::JobDescription& description);
-
-// A strategy; what it leaves open is as in `defaults`. `path` names it in errors.
-absl::StatusOr<Strategy> StrategyFromProto(const v1::Strategy& strategy, const Strategy& defaults,
-                                           absl::string_view path);
-v1::Strategy ToProto(const Strategy& strategy);
-// INVALID_ARGUMENT if the job can't train by that strategy.
-absl::Status CheckStrategy(const JobSpec& spec, const Strategy& strategy, absl::string_view path);
 
 }  // namespace muster
 

@@ -10,7 +10,7 @@
 #include "base/status_macros.h"
 #include "proto/convert/control.h"
 #include "proto/convert/field.h"
-#include "proto/convert/job.h"
+#include "proto/convert/strategy.h"
 
 namespace muster {
 

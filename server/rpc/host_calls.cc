@@ -12,6 +12,7 @@
 #include "proto/convert/control.h"
 #include "proto/convert/field.h"
 #include "proto/convert/job.h"
+#include "proto/convert/strategy.h"
 #include "server/rpc/coordinator_host.h"
 #include "server/rpc/job_files.h"
 

@@ -98,7 +98,7 @@ TEST_P(OptimizersTest, NormIsOfWhatTrains) {
   const auto all = Train(1);
   SquaredSum head;
   const Tensor& last_weight = *all[0]->job->layout().Find("fc3.weight");
-  head.Add(all[0]->replica->gradients().subspan(last_weight.offset, last_weight.count));
+  head.Add(all[0]->replica->buffers().Reduced({last_weight.offset, last_weight.count}));
   spec_.training.optimizer.groups = {{.tensors = {"fc3.weight"}},
                                      {.tensors = {"*"}, .frozen = true}};
   const double norm = Train(2)[0]->control.records[0].gradient_norm;
