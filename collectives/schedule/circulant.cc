@@ -45,22 +45,23 @@ void AddHalvingReduceScatter(ScheduleBuilder& builder, const Team& team, const P
   if (size % 2 == 1) {
     // The middle block is neither handed over nor added to in the first round, and goes with sums
     // in the second.
-    const int middle = (own + size / 2) % size;
+    const int middle = Wrap(own - size / 2, size);
     builder.AddCopy(raw({middle, middle + 1}), partial({middle, middle + 1}));
   }
   for (int holds = size; holds > 1; holds = (holds + 1) / 2) {
     const int keeps = (holds + 1) / 2;
+    const int gives = holds - keeps;
     const Place& before = holds == size ? raw : partial;
     const bool last = holds == 2;
     const Place& after = last ? result : partial;
     std::vector<ScheduleStep> sends, receives;
-    for (const Run& run : RunsOf(own + keeps, holds - keeps, size)) {
-      sends.push_back(Send(team.At(own + keeps), before(run)));
+    for (const Run& run : RunsOf(Wrap(own - holds + 1, size), gives, size)) {
+      sends.push_back(Send(team.At(own - keeps), before(run)));
     }
-    for (const Run& run : RunsOf(own, holds - keeps, size)) {
-      receives.push_back(RecvReduce(team.At(own - keeps), before(run), after(run), last));
+    for (const Run& run : RunsOf(Wrap(own - gives + 1, size), gives, size)) {
+      receives.push_back(RecvReduce(team.At(own + keeps), before(run), after(run), last));
     }
-    builder.AddShift(own, keeps, std::move(sends), std::move(receives));
+    builder.AddShift(own, size - keeps, std::move(sends), std::move(receives));
   }
 }
 
@@ -92,12 +93,12 @@ Schedule HalvingDoublingAllReduce(const ScheduleRequest& request) {
 
 Schedule HalvingDoublingReduceScatter(const ScheduleRequest& request) {
   ScheduleBuilder builder(request);
-  // Scratch holds the blocks from the own one on, in that order.
+  // Scratch holds the blocks up to the own one, in that order.
   std::vector<int64_t> offset(request.size, -1);
   const Slice scratch = builder.TakeScratch(0);
   if (request.size > 2) {
-    for (int ahead = 0; ahead < (request.size + 1) / 2; ++ahead) {
-      const Rank block = Wrap(request.rank + ahead, request.size);
+    for (int behind = (request.size + 1) / 2; behind-- > 0;) {
+      const Rank block = Wrap(request.rank - behind, request.size);
       offset[block] = builder.TakeScratch(builder.ChunkCount(block)).offset;
     }
   }

@@ -24,6 +24,19 @@ int64_t BinomialChildrenOf(int64_t number, int64_t size) {
   return std::min(FloorLog2(number & -number), CeilLog2(size - number));
 }
 
+// Of a lane between hosts; c.rank is this rank's host.
+ScheduleCost LaneCost(const Chunks& c) {
+  if (c.size > kMostHostsInRing) {
+    return HalvingReduceScatterCost(c, false) + DoublingAllGatherCost(c);
+  }
+  // All blocks but the own one go as sums, all but that of the host before as results.
+  const int64_t before = c.rank + c.size - 1;
+  return {.hops = 2 * (c.size - 1),
+          .messages_sent = 2 * c.filled - c.FilledAt(c.rank) - c.FilledAt(before),
+          .elements_sent = 2 * c.total - c.Own() - c.At(before),
+          .elements_reduced = c.total - c.At(c.rank + 1)};
+}
+
 }  // namespace
 
 int64_t CeilLog2(int64_t value) { return std::bit_width(static_cast<uint64_t>(value - 1)); }
@@ -59,12 +72,16 @@ int64_t Chunks::Messages(int64_t first, int64_t count) const {
 ScheduleCost HalvingReduceScatterCost(const Chunks& c, bool keeps_sums_apart) {
   ScheduleCost cost = {.hops = CeilLog2(c.size)};
   for (int64_t holds = c.size; holds > 1; holds = (holds + 1) / 2) {
-    const int64_t keeps = (holds + 1) / 2;
-    cost.messages_sent += c.Messages(c.rank + keeps, holds - keeps);
-    cost.elements_sent += c.Sum(c.rank + keeps, holds - keeps);
-    cost.elements_reduced += c.Sum(c.rank, holds - keeps);
+    const int64_t gives = holds / 2;
+    const int64_t first_given = c.rank + c.size - holds + 1;
+    cost.messages_sent += c.Messages(first_given, gives);
+    cost.elements_sent += c.Sum(first_given, gives);
+    cost.elements_reduced += c.Sum(c.rank + c.size - gives + 1, gives);
   }
-  if (keeps_sums_apart && c.size > 2) cost.scratch_count = c.Sum(c.rank, (c.size + 1) / 2);
+  if (keeps_sums_apart && c.size > 2) {
+    const int64_t kept = (c.size + 1) / 2;
+    cost.scratch_count = c.Sum(c.rank + c.size - kept + 1, kept);
+  }
   return cost;
 }
 
@@ -136,20 +153,24 @@ ScheduleCost HierarchicalCost(const ScheduleRequest& request) {
     local = found - hosts[host].begin();
   }
   const int64_t vector = VectorCount(request);
-  const Chunks mine(EvenCounts(vector, static_cast<int>(hosts[my_host].size())), local);
-  const int64_t own_filled = mine.FilledAt(local);
   // Reduce-scatter and all-gather inside the host.
+  const Chunks mine(EvenCounts(vector, static_cast<int>(hosts[my_host].size())), local);
   ScheduleCost cost = {.hops = any_shared ? 2 : 0,
-                       .messages_sent = mine.filled - own_filled + (mine.size - 1) * own_filled,
                        .elements_sent = mine.total - mine.Own() + (mine.size - 1) * mine.Own(),
                        .elements_reduced = (mine.size - 1) * mine.Own()};
   const auto count = static_cast<int64_t>(hosts.size());
-  if (count == 1) return cost;
-  cost.hops += 2 * CeilLog2(count);
+  cost.hops += count > kMostHostsInRing ? 2 * CeilLog2(count) : 2 * (count - 1);
   for (const HostLane& lane : HostLanes(vector, hosts)) {
-    if (lane.owners[my_host] != local) continue;
     const Chunks chunks(EvenCounts(lane.count, static_cast<int>(count)), my_host);
-    ScheduleCost between = HalvingReduceScatterCost(chunks, false) + DoublingAllGatherCost(chunks);
+    // A lane's blocks go to its owner, from the one behind this host's on, ...
+    if (lane.owners[my_host] != local) {
+      cost.messages_sent += chunks.Messages(my_host + 1, count);
+      continue;
+    }
+    // ... who hands them to the others, from this host's on.
+    cost.messages_sent += (mine.size - 1) * chunks.Messages(my_host, count);
+    if (count == 1) continue;
+    ScheduleCost between = LaneCost(chunks);
     between.hops = 0;  // Lanes run at the same time.
     cost = cost + between;
   }

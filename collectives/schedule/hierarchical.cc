@@ -1,6 +1,7 @@
 #include "collectives/schedule/hierarchical.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -10,47 +11,96 @@
 namespace muster::schedule_internal {
 namespace {
 
-// Local rank i gets the host's sum of chunk i. Contributions are added as they come.
-void AddHostReduceScatter(ScheduleBuilder& builder, const Team& host, bool only_host) {
-  const Slice input = builder.WholeInput();
-  const int size = host.size();
-  const auto chunk_of = [&](const Slice& whole, int local) {
-    const Chunk chunk = ChunkOf(whole.count, size, Wrap(local, size));
-    return Part(whole, chunk.offset, chunk.count);
+Slice BlocksOf(const Slice& lane, int hosts, const Run& run) {
+  const int64_t begin = ChunkOf(lane.count, hosts, run.first).offset;
+  const Chunk end = ChunkOf(lane.count, hosts, run.last - 1);
+  return Part(lane, begin, end.offset + end.count - begin);
+}
+
+// The parts of `whole` that a local rank owns, in the order in which they travel inside the host.
+// Requires: local > -m.
+using OwnedParts = std::function<std::vector<Slice>(const Slice& whole, int local)>;
+
+// What the lanes of a local rank cover, cut into blocks as the phases between hosts cut it, each
+// lane from `first_block` on. `lanes` and `host` must outlive it.
+OwnedParts PartsFrom(int first_block, const std::vector<HostLane>& lanes, const Team& host,
+                     size_t number) {
+  return [=, &lanes, &host](const Slice& whole, int local) {
+    std::vector<Slice> parts;
+    for (const HostLane& lane : lanes) {
+      if (lane.owners[number] != Wrap(local, host.size())) continue;
+      const auto hosts = static_cast<int>(lane.owners.size());
+      for (const Run& run : RunsOf(first_block % hosts, hosts, hosts)) {
+        parts.push_back(BlocksOf(Part(whole, lane.offset, lane.count), hosts, run));
+      }
+    }
+    return parts;
   };
-  const Slice sum = chunk_of(builder.WholeOutput(), host.index);
-  Slice current = chunk_of(input, host.index);
-  if (size == 1) return builder.AddCopy(current, sum);
+}
+
+// Each local rank gets the host's sum of what it owns. Contributions are added as they come.
+void AddHostReduceScatter(ScheduleBuilder& builder, const Team& host, const OwnedParts& parts_of,
+                          bool only_host) {
+  const Slice input = builder.WholeInput();
+  const std::vector<Slice> raw = parts_of(input, host.index);
+  const std::vector<Slice> sums = parts_of(builder.WholeOutput(), host.index);
+  const int size = host.size();
+  if (size == 1) {
+    for (size_t i = 0; i < raw.size(); ++i) builder.AddCopy(raw[i], sums[i]);
+  }
   for (int distance = 1; distance < size; ++distance) {
+    const Rank from = host.At(host.index - distance);
+    const Rank to = host.At(host.index + distance);
     const bool last = only_host && distance == size - 1;
-    builder.AddShift(host.index, distance,
-                     {Send(host.At(host.index + distance), chunk_of(input, host.index + distance))},
-                     {RecvReduce(host.At(host.index - distance), current, sum, last)});
-    current = sum;
+    std::vector<ScheduleStep> sends, receives;
+    for (const Slice& part : parts_of(input, host.index + distance)) {
+      sends.push_back(Send(to, part));
+    }
+    for (size_t i = 0; i < raw.size(); ++i) {
+      receives.push_back(RecvReduce(from, distance == 1 ? raw[i] : sums[i], sums[i], last));
+    }
+    builder.AddShift(host.index, distance, std::move(sends), std::move(receives));
   }
 }
 
-void AddHostAllGather(ScheduleBuilder& builder, const Team& host) {
+void AddHostAllGather(ScheduleBuilder& builder, const Team& host, const OwnedParts& parts_of) {
   const Slice output = builder.WholeOutput();
-  const int size = host.size();
-  const auto chunk_of = [&](int local) {
-    const Chunk chunk = ChunkOf(output.count, size, Wrap(local, size));
-    return Part(output, chunk.offset, chunk.count);
+  for (int distance = 1; distance < host.size(); ++distance) {
+    std::vector<ScheduleStep> sends, receives;
+    for (const Slice& part : parts_of(output, host.index)) {
+      sends.push_back(Send(host.At(host.index + distance), part));
+    }
+    for (const Slice& part : parts_of(output, host.index - distance)) {
+      receives.push_back(Recv(host.At(host.index - distance), part));
+    }
+    builder.AddShift(host.index, distance, std::move(sends), std::move(receives));
+  }
+}
+
+// Once around for the sums and once for the results, from each host to the one before it, so that
+// blocks are handed over from the next one on up to the own one, as by halving-doubling.
+void AddLaneRing(ScheduleBuilder& builder, const Team& owners, const Place& blocks) {
+  const int size = owners.size();
+  const int own = owners.index;
+  const auto block = [&](int number) {
+    const int first = number % size;
+    return blocks({first, first + 1});
   };
-  for (int distance = 1; distance < size; ++distance) {
-    builder.AddShift(host.index, distance,
-                     {Send(host.At(host.index + distance), chunk_of(host.index))},
-                     {Recv(host.At(host.index - distance), chunk_of(host.index - distance))});
+  for (int ahead = 1; ahead < size; ++ahead) {
+    const Slice sum = block(own + ahead + 1);
+    builder.AddShift(own, size - 1, {Send(owners.At(own - 1), block(own + ahead))},
+                     {RecvReduce(owners.At(own + 1), sum, sum, ahead == size - 1)});
+  }
+  for (int ahead = 0; ahead < size - 1; ++ahead) {
+    builder.AddShift(own, size - 1, {Send(owners.At(own - 1), block(own + ahead))},
+                     {Recv(owners.At(own + 1), block(own + ahead + 1))});
   }
 }
 
 void AddLaneAllReduce(ScheduleBuilder& builder, const HostLane& lane, const Team& owners) {
   const Slice whole = Part(builder.WholeOutput(), lane.offset, lane.count);
-  const Place blocks = [&whole, size = owners.size()](const Run& run) {
-    const int64_t begin = ChunkOf(whole.count, size, run.first).offset;
-    const Chunk end = ChunkOf(whole.count, size, run.last - 1);
-    return Part(whole, begin, end.offset + end.count - begin);
-  };
+  const Place blocks = [&](const Run& run) { return BlocksOf(whole, owners.size(), run); };
+  if (owners.size() <= kMostHostsInRing) return AddLaneRing(builder, owners, blocks);
   AddHalvingReduceScatter(builder, owners, blocks, blocks, blocks);
   AddCirculantAllGather(builder, owners, DoublingRounds(owners.size()),
                         blocks({owners.index, owners.index + 1}), blocks);
@@ -106,10 +156,15 @@ Schedule HierarchicalAllReduce(const ScheduleRequest& request) {
     my_host = host;
     mine = {.members = hosts[host], .index = static_cast<int>(found - hosts[host].begin())};
   }
-  AddHostReduceScatter(builder, mine, hosts.size() == 1);
+  // Inside a host travels first what the rounds between hosts hand over first, and what they bring
+  // first: so all phases run at once, segment by segment.
+  const std::vector<HostLane> lanes = HostLanes(VectorCount(request), hosts);
+  const int own_block = static_cast<int>(my_host);
+  AddHostReduceScatter(builder, mine, PartsFrom(own_block + 1, lanes, mine, my_host),
+                       hosts.size() == 1);
   if (hosts.size() > 1) {
     // Every rank takes its lanes in the same order, so they can't wait for each other in a circle.
-    for (const HostLane& lane : HostLanes(VectorCount(request), hosts)) {
+    for (const HostLane& lane : lanes) {
       if (lane.owners[my_host] != mine.index) continue;
       Team owners = {.members = {}, .index = static_cast<int>(my_host)};
       for (size_t host = 0; host < hosts.size(); ++host) {
@@ -118,7 +173,7 @@ Schedule HierarchicalAllReduce(const ScheduleRequest& request) {
       AddLaneAllReduce(builder, lane, owners);
     }
   }
-  AddHostAllGather(builder, mine);
+  AddHostAllGather(builder, mine, PartsFrom(own_block, lanes, mine, my_host));
   return builder.Take();
 }
 

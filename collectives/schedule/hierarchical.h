@@ -4,10 +4,11 @@
 // functions.
 //
 // 1. In each host a direct reduce-scatter: local rank i of m gets the host's sum of chunk i of m.
-// 2. In each lane an all-reduce by halving-doubling (circulant.h) between hosts. A lane is a range
-//    of elements with one owner in each host: with m ranks in every host there are m lanes, one per
-//    local rank. Where hosts differ, the lanes are the coarsest cut that refines every host's own,
-//    so that 7 + 8 ranks share the work 1/7 and 1/8 each.
+// 2. In each lane an all-reduce between hosts: around a ring where there are few, which keeps the
+//    wires fullest; by halving-doubling (circulant.h) where the ring's hops would add up. A lane is
+//    a range of elements with one owner in each host: with m ranks in every host there are m lanes,
+//    one per local rank. Where hosts differ, the lanes are the coarsest cut that refines every
+//    host's own, so that 7 + 8 ranks share the work 1/7 and 1/8 each.
 // 3. In each host a direct all-gather.
 //
 // Not the canonical order; one owner makes each sum, so all ranks hold the same bits. Partial sums
@@ -22,6 +23,9 @@
 #include "collectives/schedule/schedule_request.h"
 
 namespace muster::schedule_internal {
+
+// Up to so many hosts go around a ring.
+inline constexpr int kMostHostsInRing = 8;
 
 // Requires: a valid all-reduce request.
 Schedule HierarchicalAllReduce(const ScheduleRequest& request);

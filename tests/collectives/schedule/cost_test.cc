@@ -48,10 +48,10 @@ TEST(CostTest, HalvingDoublingSendsAsMuchAsTheRingInLogarithmicHops) {
   request.size = 7;
   request.count = 700;
   EXPECT_EQ(CostOf(request), (ScheduleCost{6, 6, 1200, 0, 600}));
-  // From rank 5 on the runs of 3, 2 and 1 blocks from 2, 0 and 6 on, and of 1, 2, 3 from 5 on, of
-  // which the last wraps around.
+  // From rank 5 runs of 3, 2 and 1 blocks from 6, 2 and 4 on, and of 1, 2, 3 from 5 on, of which
+  // the first and the last wrap around.
   request.rank = 5;
-  EXPECT_EQ(CostOf(request), (ScheduleCost{6, 7, 1200, 0, 600}));
+  EXPECT_EQ(CostOf(request), (ScheduleCost{6, 8, 1200, 0, 600}));
 }
 
 TEST(CostTest, DoubleTreeSendsTheVectorTwiceAtMost) {
@@ -78,8 +78,9 @@ TEST(CostTest, HierarchicalSendsOneShareBetweenHosts) {
                                    .size = 8,
                                    .count = 800,
                                    .hosts = {0, 0, 0, 0, 1, 1, 1, 1}};
-  // Inside: 3 chunks of 200 out, and the own one to 3. Between: half of 200 out, half back.
-  EXPECT_EQ(CostOf(request), (ScheduleCost{4, 3 + 3 + 2, 600 + 600 + 200, 0, 600 + 100}));
+  // Inside: 3 chunks of 200 out, and the own one to 3, in halves, the own half first. Between: half
+  // of 200 out, half back.
+  EXPECT_EQ(CostOf(request), (ScheduleCost{4, 3 + 6 + 2, 600 + 600 + 200, 0, 600 + 100}));
 }
 
 TEST(CostTest, UnevenChunks) {
@@ -89,9 +90,9 @@ TEST(CostTest, UnevenChunks) {
   EXPECT_EQ(CostOf(request), (ScheduleCost{3, 2, 16, 22, 18}));
   request.algorithm = Algorithm::kDirect;
   EXPECT_EQ(CostOf(request), (ScheduleCost{1, 2, 16, 21, 21}));
-  // 11 and 5 (around the end) go first, 0 then; sums of the own and the empty chunk are kept.
+  // 0 and 11 go first, 5 then; sums of that and the own chunk are kept.
   request.algorithm = Algorithm::kHalvingDoubling;
-  EXPECT_EQ(CostOf(request), (ScheduleCost{2, 2, 16, 7, 14}));
+  EXPECT_EQ(CostOf(request), (ScheduleCost{2, 2, 16, 12, 12 + 7}));
   request.collective = Collective::kAllGather;
   request.algorithm = Algorithm::kDirect;
   EXPECT_EQ(CostOf(request), (ScheduleCost{1, 3, 21, 0, 0}));
