@@ -9,10 +9,6 @@
 namespace muster {
 namespace {
 
-// Segments of one lane under way at a time: enough to keep a connection busy, few enough to stay
-// within a transport's limits.
-constexpr int32_t kLaneWindow = 8;
-
 // A token: slot, step, segment. The fingerprint's sends use a step number no plan has.
 constexpr int kStepBits = 64 - Execution::kSlotBits - kSegmentBits;
 constexpr uint64_t kFingerprintStep = (uint64_t{1} << kStepBits) - 1;
@@ -130,7 +126,7 @@ void Execution::StartLane(int32_t index) {
   const PlanLane& lane = plan_.lanes[index];
   LaneState& state = lanes_[index];
   if (lane.send ? !peers_[lane.peer].sends_open : !peers_[lane.peer].heard) return;
-  while (state.position < lane.steps.size() && state.in_flight < kLaneWindow) {
+  while (state.position < lane.steps.size() && state.in_flight < plan_.lane_window) {
     const int32_t step = lane.steps[state.position];
     StepState& step_state = steps_[step];
     if (!Ready(plan_.steps[step], step_state.started)) return;

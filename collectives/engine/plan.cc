@@ -1,6 +1,7 @@
 #include "collectives/engine/plan.h"
 
 #include <algorithm>
+#include <bit>
 #include <map>
 #include <utility>
 
@@ -75,6 +76,31 @@ void LinkSteps(Plan& plan) {
   }
 }
 
+// From how many peers at most a rank receives large parts of one result at the same time.
+int64_t PeersAtOnce(const ScheduleRequest& request) {
+  if (request.algorithm == Algorithm::kDirect) return request.size - 1;
+  if (request.algorithm != Algorithm::kHierarchical) return 1;
+  std::map<int32_t, int64_t> ranks_on;
+  int64_t most = 0;
+  for (const int32_t host : request.hosts) most = std::max(most, ++ranks_on[host]);
+  const auto rounds = std::bit_width(ranks_on.size() - 1);
+  return most - 1 + static_cast<int64_t>(rounds);
+}
+
+// Connections that share a wire bring their first segments in the time of one that has it alone to
+// bring as many: with smaller ones what depends on all of them begins as soon. Depends on nothing
+// that differs between ranks.
+int64_t SegmentBytes(const ScheduleRequest& request, int64_t segment_bytes) {
+  constexpr int64_t kShared = 64 << 10;  // Below it, messages cost more than waiting for them.
+  const int64_t shared = 2 * segment_bytes / std::max<int64_t>(1, PeersAtOnce(request));
+  return std::min(segment_bytes, std::max(kShared, shared));
+}
+
+// Segments of one lane under way at a time: as many bytes as this many of the size asked for,
+// enough to keep a connection busy, but few enough to stay within a transport's limits.
+constexpr int64_t kLaneWindow = 8;
+constexpr int64_t kMostInFlight = 256;
+
 void AddRank(std::vector<Rank>& ranks, Rank rank) {
   if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) ranks.push_back(rank);
 }
@@ -104,9 +130,11 @@ absl::StatusOr<std::shared_ptr<const Plan>> MakePlan(const ScheduleRequest& requ
   int64_t longest = 0;
   for (const ScheduleStep& step : schedule.steps) longest = std::max(longest, CountOf(step));
   const int64_t most = (int64_t{1} << kSegmentBits) - 1;
-  plan->segment_elements =
-      std::max({int64_t{1}, segment_bytes / static_cast<int64_t>(SizeOf(dtype)),
-                (longest + most - 1) / most});
+  const int64_t bytes = SegmentBytes(request, segment_bytes);
+  plan->segment_elements = std::max(
+      {int64_t{1}, bytes / static_cast<int64_t>(SizeOf(dtype)), (longest + most - 1) / most});
+  plan->lane_window = static_cast<int32_t>(
+      std::min(kMostInFlight, kLaneWindow * segment_bytes / std::max<int64_t>(bytes, 1)));
   std::map<std::pair<Rank, bool>, int32_t> lane_of;
   for (ScheduleStep& source : schedule.steps) {
     PlanStep step;

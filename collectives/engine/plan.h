@@ -50,6 +50,7 @@ struct Plan {
   DType dtype = DType::kU8;
   int size = 1;  // how many ranks contribute
   int64_t segment_elements = 1;
+  int32_t lane_window = 1;  // segments of one lane under way at a time
   int64_t scratch_count = 0;
   int64_t total_segments = 0;  // over all steps
   std::vector<PlanStep> steps;
@@ -73,7 +74,8 @@ struct Plan {
 inline constexpr int kSegmentBits = 20;  // of a step
 inline constexpr int kOrdinalBits = 16;  // of a lane
 
-// Segments hold about segment_bytes, more where a step would have too many. `members` says which
+// Segments hold about segment_bytes: more where a step would have too many, fewer (from 64 KiB up)
+// where parts of one result come from several peers at the same time. `members` says which
 // ranks of the transport the ranks of the request are; empty: the same. All ranks in a plan are the
 // transport's.
 absl::StatusOr<std::shared_ptr<const Plan>> MakePlan(const ScheduleRequest& request,
