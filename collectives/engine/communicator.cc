@@ -52,9 +52,10 @@ Communicator::~Communicator() { Close(); }
 
 absl::StatusOr<std::unique_ptr<Communicator>> Communicator::Create(
     std::unique_ptr<Transport> transport, CommunicatorOptions options) {
-  if (options.segment_bytes < 64 || options.segment_bytes > kMaxMessageBytes) {
+  if ((options.segment_bytes < 64 && options.segment_bytes != 0) ||
+      options.segment_bytes > kMaxMessageBytes) {
     return absl::InvalidArgumentError(absl::StrCat("segment_bytes is ", options.segment_bytes,
-                                                   "; expected 64 to ", kMaxMessageBytes));
+                                                   "; expected 0 or 64 to ", kMaxMessageBytes));
   }
   if (options.max_outstanding < 1) {
     return absl::InvalidArgumentError(

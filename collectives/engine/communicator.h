@@ -61,8 +61,8 @@ namespace muster {
 
 struct CommunicatorOptions {
   // How a transfer is cut, so that receive, reduce and send overlap. Equal on all ranks (part of
-  // the fingerprint).
-  int64_t segment_bytes = 256 << 10;
+  // the fingerprint). 0: what suits the transport.
+  int64_t segment_bytes = 0;
   // Without a model kAuto takes the direct algorithm up to this many bytes, and the ring above.
   int64_t direct_limit_bytes = 64 << 10;
   // With one kAuto takes what is predicted to be the fastest. Equal on all ranks (what it chooses

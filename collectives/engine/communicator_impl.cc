@@ -28,6 +28,7 @@ bool HaveCores(const Transport& transport) {
 
 CommunicatorOptions Resolve(CommunicatorOptions options, const Transport& transport) {
   const bool have_cores = HaveCores(transport);
+  if (options.segment_bytes == 0) options.segment_bytes = transport.best_segment_bytes();
   if (options.spin < absl::ZeroDuration()) {
     options.spin = have_cores ? absl::Microseconds(50) : absl::ZeroDuration();
   }

@@ -80,6 +80,9 @@ class Transport {
   virtual absl::string_view name() const = 0;  // "tcp", "in-process"
   virtual Rank rank() const = 0;
   virtual int world_size() const = 0;
+  // Into how large messages large transfers are best cut: small ones overlap better with sums and
+  // other transfers, and cost more each. Equal on all ranks.
+  virtual int64_t best_segment_bytes() const { return 256 << 10; }
   // How many of the ranks run on this host, this one included: whether waiting by spinning pays.
   virtual int local_world_size() const = 0;
 

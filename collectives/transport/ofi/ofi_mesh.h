@@ -45,6 +45,8 @@ class OfiMesh : public OfiTransport {
   Rank rank() const override { return parts_.spec.rank; }
   int world_size() const override { return static_cast<int>(parts_.spec.members.size()); }
   int local_world_size() const override { return LocalWorldSize(parts_.spec); }
+  // Each is announced, granted, written and acknowledged.
+  int64_t best_segment_bytes() const override { return 512 << 10; }
   const std::string& explanation() const override { return parts_.explanation; }
   absl::Status RegisterMemory(absl::Span<std::byte> memory) override;
   absl::Status DeregisterMemory(absl::Span<std::byte> memory) override;
