@@ -149,6 +149,10 @@ absl::Status HostLab::AddHost(int host) {
       {absl::StrCat("tc qdisc add dev ", port, limit), 0},
       {absl::StrCat("ip addr add ", Address(host), "/24 dev wire"), holder},
       {absl::StrCat("ip link set wire mtu ", options_.mtu, " up"), holder},
+      // By the route, since namespaces may not choose every algorithm as their default.
+      {absl::StrCat("ip route replace 10.0.0.0/24 dev wire src ", Address(host), " congctl ",
+                    options_.congestion_control),
+       holder},
       {"ip link set lo up", holder},
       {absl::StrCat("tc qdisc add dev wire", limit), holder},
   };

@@ -22,6 +22,8 @@ struct HostLabOptions {
   int hosts = 2;
   int rate_mbit = 200;  // of each host's wire, in each direction
   int mtu = 9000;       // jumbo frames, as in data centers: of 1500 bytes headers take 4%
+  // Of TCP, whatever the machine's own is, so that results of machines can be compared.
+  std::string congestion_control = "cubic";
 };
 
 class HostLab {

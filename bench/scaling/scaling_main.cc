@@ -50,8 +50,10 @@ struct Options {
   std::vector<std::string> paths;  // by name; none: all
   int rate_mbit = 200;
   int64_t bytes = 16 << 20;
-  int rounds = 5;
+  int rounds = 3;
+  int iterations = 3;
   int mtu = 9000;
+  std::string congestion_control = "cubic";
   std::string json;
 };
 
@@ -221,7 +223,7 @@ Result Measure(const HostLab& lab, const Path& path, const Options& options, int
   std::vector<double> times;
   Trial trial;
   trial.count = static_cast<uint64_t>(options.bytes / 4);
-  trial.iterations = 1;
+  trial.iterations = options.iterations;
   for (int round = 0; round < options.rounds; ++round) {
     std::fprintf(commands, "%s\n", Format(trial).c_str());
     std::fflush(commands);
@@ -248,8 +250,11 @@ nlohmann::json MeasureHosts(const Options& options, int hosts) {
   const std::vector<Path> paths = PathsFor(options, hosts);
   int most_servers = 0;
   for (const Path& path : paths) most_servers = std::max(most_servers, path.servers);
-  const std::unique_ptr<HostLab> lab = OrDie(HostLab::Create(
-      {.hosts = hosts + most_servers, .rate_mbit = options.rate_mbit, .mtu = options.mtu}));
+  const std::unique_ptr<HostLab> lab =
+      OrDie(HostLab::Create({.hosts = hosts + most_servers,
+                             .rate_mbit = options.rate_mbit,
+                             .mtu = options.mtu,
+                             .congestion_control = options.congestion_control}));
   nlohmann::json rows = nlohmann::json::array();
   const double vector_us = static_cast<double>(options.bytes) * 8 / options.rate_mbit;
   for (const Path& path : paths) {
@@ -268,6 +273,7 @@ nlohmann::json MeasureHosts(const Options& options, int hosts) {
                     {"servers", path.servers},
                     {"bytes", options.bytes},
                     {"rate_mbit", options.rate_mbit},
+                    {"congestion_control", options.congestion_control},
                     {"time_us", result.time_us},
                     {"bound_us", bound_us},
                     {"ratio", ratio},
@@ -278,10 +284,10 @@ nlohmann::json MeasureHosts(const Options& options, int hosts) {
 
 int Run(const Options& options, std::ofstream* json) {
   std::printf(
-      "%lld bytes of f32, every host with %d Mbit/s in each direction; bound: 2 (p-1)/p of "
-      "the bytes at that rate; with N servers beside them (servers+N, mixed+N) what the busiest "
-      "wire must carry\n\n",
-      static_cast<long long>(options.bytes), options.rate_mbit);
+      "%lld bytes of f32, every host with %d Mbit/s in each direction, TCP with %s; bound: 2 "
+      "(p-1)/p of the bytes at that rate; with N servers beside them (servers+N, mixed+N) what the "
+      "busiest wire must carry\n\n",
+      static_cast<long long>(options.bytes), options.rate_mbit, options.congestion_control.c_str());
   std::printf("%-14s %6s %6s %14s %14s %8s %8s\n", "path", "hosts", "ranks", "time (us)",
               "bound (us)", "ratio", "errors");
   std::fflush(stdout);
@@ -344,9 +350,19 @@ int Main(int argc, char** argv) {
   app.add_option("--rounds", options.rounds, "The median of so many counts")
       ->capture_default_str()
       ->check(CLI::Range(1, 1000));
+  app.add_option(
+         "--iterations", options.iterations,
+         "All-reduces in a row of which a round takes the mean: ranks begin one as they have "
+         "ended the one before, so a single one would count their lags, too")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1000));
   app.add_option("--mtu", options.mtu, "Of the wires")
       ->capture_default_str()
       ->check(CLI::Range(1280, 65535));
+  app.add_option("--congestion-control", options.congestion_control,
+                 "Of the hosts' TCP: what Linux takes unless told otherwise, cubic, or another, "
+                 "such as bbr, which shares a wire among several connections less evenly")
+      ->capture_default_str();
   app.add_option("--json", options.json, "Write the rows here");
   try {
     app.parse(argc, argv);
