@@ -16,6 +16,9 @@ namespace muster {
 namespace {
 
 constexpr size_t kMaxParts = 48;  // of one sendmsg
+// How much is read beyond a large message: enough for the header of another large one, whose bytes
+// then go straight to where they belong.
+constexpr size_t kShortLookAheadBytes = 4 << 10;
 constexpr std::align_val_t kCacheLine{64};
 
 }  // namespace
@@ -214,7 +217,9 @@ absl::StatusOr<size_t> TcpConnection::ReadOnce(size_t* wanted) {
   if (to_the_end) {
     skipped = padding_left_;
     if (skipped > 0) parts[used++] = {padding, skipped};
-    parts[used++] = {look_ahead_.get() + end_, kLookAheadBytes - end_};
+    const size_t room = kLookAheadBytes - end_;
+    parts[used++] = {look_ahead_.get() + end_,
+                     payload > kLookAheadBytes ? std::min(room, kShortLookAheadBytes) : room};
   }
   const ssize_t result = readv(fd_.get(), parts, used);
   if (result < 0) {
