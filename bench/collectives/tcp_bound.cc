@@ -33,7 +33,7 @@ class BareStream : public BenchRank {
     right_ = OrDie(StartConnect(OrDie(ParseAddress(addresses[(rank + 1) % ranks]))));
     pollfd waiting = {listening.get(), POLLIN, 0};
     poll(&waiting, 1, 10000);
-    left_ = UniqueFd(accept4(listening.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
+    left_ = OrDie(AcceptFrom(listening.get()));
     waiting = {right_.get(), POLLOUT, 0};
     poll(&waiting, 1, 10000);
     for (int fd : {right_.get(), left_.get()}) {

@@ -81,6 +81,28 @@ absl::StatusOr<SocketAddress> InterfaceAddress(const std::string& name, uint16_t
                    known));
 }
 
+// Whether what is sent there stays on this host: the source that the kernel takes is the
+// destination itself. Sends nothing.
+bool IsOnThisHost(const SocketAddress& address) {
+  const UniqueFd probe(socket(address.storage.ss_family, SOCK_DGRAM | SOCK_CLOEXEC, 0));
+  if (!probe.valid() || connect(probe.get(), reinterpret_cast<const sockaddr*>(&address.storage),
+                                address.length) != 0) {
+    return false;
+  }
+  const auto source = LocalAddress(probe.get());
+  return source.ok() && source->Host() == address.Host();
+}
+
+absl::Status SetCongestionControl(int fd, absl::string_view name) {
+  if (setsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name.data(), name.size()) == 0) {
+    return absl::OkStatus();
+  }
+  return ErrnoStatus(errno, absl::StrCat("cannot set TCP_CONGESTION to ", name));
+}
+
+// Every kernel has it and lets everybody use it.
+constexpr absl::string_view kPlain = "reno";
+
 }  // namespace
 
 UniqueFd& UniqueFd::operator=(UniqueFd&& other) noexcept {
@@ -195,6 +217,8 @@ absl::StatusOr<UniqueFd> ListenOn(const SocketAddress& address) {
   UniqueFd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return ErrnoStatus(errno, "cannot make a socket");
   MUSTER_RETURN_IF_ERROR(SetOption(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1, "SO_REUSEADDR"));
+  // What it accepts begins with this.
+  MUSTER_RETURN_IF_ERROR(SetCongestionControl(fd.get(), kPlain));
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) != 0 ||
       listen(fd.get(), SOMAXCONN) != 0) {
     const char* hint = "";
@@ -204,6 +228,32 @@ absl::StatusOr<UniqueFd> ListenOn(const SocketAddress& address) {
     return ErrnoStatus(errno, absl::StrCat("cannot listen on ", address.ToString(), hint));
   }
   return fd;
+}
+
+absl::StatusOr<UniqueFd> AcceptFrom(int listening) {
+  SocketAddress peer;
+  peer.length = sizeof(peer.storage);
+  UniqueFd fd(accept4(listening, reinterpret_cast<sockaddr*>(&peer.storage), &peer.length,
+                      SOCK_NONBLOCK | SOCK_CLOEXEC));
+  if (!fd.valid()) return ErrnoStatus(errno, "cannot accept a connection");
+  MUSTER_ASSIGN_OR_RETURN(const SocketAddress own, LocalAddress(fd.get()));
+  if (own.Host() == peer.Host()) return fd;
+  MUSTER_ASSIGN_OR_RETURN(const std::string inherited, CongestionControl(fd.get()));
+  if (inherited != kPlain) return fd;  // The route has one of its own.
+  const UniqueFd fresh(socket(own.storage.ss_family, SOCK_STREAM | SOCK_CLOEXEC, 0));
+  if (!fresh.valid()) return ErrnoStatus(errno, "cannot make a socket");
+  MUSTER_ASSIGN_OR_RETURN(const std::string usual, CongestionControl(fresh.get()));
+  MUSTER_RETURN_IF_ERROR(SetCongestionControl(fd.get(), usual));
+  return fd;
+}
+
+absl::StatusOr<std::string> CongestionControl(int fd) {
+  char name[16] = {};  // TCP_CA_NAME_MAX
+  socklen_t length = sizeof(name);
+  if (getsockopt(fd, IPPROTO_TCP, TCP_CONGESTION, name, &length) != 0) {
+    return ErrnoStatus(errno, "cannot read TCP_CONGESTION");
+  }
+  return std::string(name, strnlen(name, sizeof(name)));
 }
 
 absl::StatusOr<SocketAddress> LocalAddress(int fd) {
@@ -218,6 +268,7 @@ absl::StatusOr<SocketAddress> LocalAddress(int fd) {
 absl::StatusOr<UniqueFd> StartConnect(const SocketAddress& address) {
   UniqueFd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return ErrnoStatus(errno, "cannot make a socket");
+  if (IsOnThisHost(address)) MUSTER_RETURN_IF_ERROR(SetCongestionControl(fd.get(), kPlain));
   const int result =
       connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length);
   if (result != 0 && errno != EINPROGRESS) {

@@ -61,12 +61,20 @@ absl::StatusOr<SocketAddress> ParseAddress(absl::string_view text);
 // "text: strerror(error)", with the code that says best what to do.
 absl::Status ErrnoStatus(int error, absl::string_view text);
 
-// A non-blocking, close-on-exec stream socket that listens there.
+// Connections within this host lose nothing and need no pacing, whose timers take a fifth of their
+// speed where the system's congestion control is bbr: they use reno. That must be settled before
+// the connection stands, since pacing, once begun, outlasts a change.
+
+// A non-blocking, close-on-exec stream socket that listens there, for AcceptFrom.
 absl::StatusOr<UniqueFd> ListenOn(const SocketAddress& address);
+// A connection, non-blocking and close-on-exec. UNAVAILABLE: none is waiting, or it broke.
+absl::StatusOr<UniqueFd> AcceptFrom(int listening);
 absl::StatusOr<SocketAddress> LocalAddress(int fd);
 
 // A non-blocking, close-on-exec socket whose connect to `address` has begun.
 absl::StatusOr<UniqueFd> StartConnect(const SocketAddress& address);
+// By name, of a stream socket.
+absl::StatusOr<std::string> CongestionControl(int fd);
 
 // TCP_NODELAY, keepalive and TCP_USER_TIMEOUT so that a silent peer breaks the connection after
 // about `peer_timeout`, and kernel buffers where buffer_bytes > 0.

@@ -198,15 +198,15 @@ bool TcpMeshRendezvous::Advance(Handshake& handshake) {
 void TcpMeshRendezvous::Accept() {
   // Bounded, so that a flood of connections does not starve the handshakes.
   for (int i = 0; i < 64; ++i) {
-    UniqueFd fd(accept4(listening_.get(), nullptr, nullptr, SOCK_NONBLOCK | SOCK_CLOEXEC));
-    if (!fd.valid()) {
-      accept_failing_ = errno == EMFILE || errno == ENFILE || errno == ENOBUFS || errno == ENOMEM;
+    absl::StatusOr<UniqueFd> fd = AcceptFrom(listening_.get());
+    if (!fd.ok()) {
+      accept_failing_ = absl::IsResourceExhausted(fd.status());
       return;
     }
     if (static_cast<int>(handshakes_.size()) >= options_.max_handshakes) {
       handshakes_.erase(handshakes_.begin());
     }
-    handshakes_.push_back({std::move(fd), {}, 0, absl::Now() + options_.handshake_timeout});
+    handshakes_.push_back({*std::move(fd), {}, 0, absl::Now() + options_.handshake_timeout});
   }
 }
 

@@ -268,7 +268,7 @@ absl::StatusOr<std::vector<TcpPeerSockets>> ConnectMeshSockets(TcpListener& list
                                                                const MeshSpec& given,
                                                                absl::Time deadline) {
   MeshSpec spec = given;
-  if (spec.options.channels == 0) spec.options.channels = spec.members.size() == 2 ? 4 : 1;
+  if (spec.options.channels == 0) spec.options.channels = 1;
   MUSTER_RETURN_IF_ERROR(ValidateSpec(spec));
   return MeshBuilder(listener.rendezvous(), spec, deadline).Run();
 }

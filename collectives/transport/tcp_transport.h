@@ -24,7 +24,7 @@ namespace muster {
 
 struct TcpTransportOptions {
   // Data connections per peer. A network that limits single flows wants several. Equal on all ranks
-  // (checked by the handshake). 0: what measured best on loopback, 4 between two ranks, else 1.
+  // (checked by the handshake). 0: one, which measured best on loopback and on slow wires.
   int channels = 0;
   // Kernel buffers of a data connection. 0 leaves them to the kernel's auto-tuning.
   int socket_buffer_bytes = 0;
