@@ -26,6 +26,8 @@ const std::vector<Layer>& Layers() {
       {"collectives", {"base", "collectives"}},
       {"state", {"base", "collectives", "state"}},
       {"server/core", {"base", "state", "server/core"}},
+      {"server/parameter_server/core",
+       {"base", "collectives/reduce", "state", "server/parameter_server/core"}},
       {"server", {"base", "proto", "muster/v1", "collectives", "state", "server"}},
       {"worker/core", {"base", "state", "worker/core"}},
       {"worker", {"base", "proto", "muster/v1", "collectives", "state", "worker"}},
@@ -41,8 +43,8 @@ const char* const kOwnFolders[] = {"base",   "proto",  "muster/v1", "collectives
 
 // Time, random numbers and the network come in as arguments here.
 bool IsPure(const std::string& path) {
-  for (const char* folder :
-       {"server/core", "worker/core", "collectives/schedule", "collectives/model"}) {
+  for (const char* folder : {"server/core", "server/parameter_server/core", "worker/core",
+                             "collectives/schedule", "collectives/model"}) {
     if (IsUnder(path, folder)) return true;
   }
   for (const char* file : {"state/bucket_order.", "state/bucket_slices.", "state/layout.",
@@ -90,7 +92,8 @@ const char* const kImpure[] = {
 
 // Only these speak protobuf: all others see plain values.
 bool MaySeeMessages(const std::string& path) {
-  for (const char* folder : {"proto", "client", "server/rpc", "worker/rpc", "tests", "bench"}) {
+  for (const char* folder : {"proto", "client", "server/rpc", "server/parameter_server/rpc",
+                             "worker/rpc", "tests", "bench"}) {
     if (IsUnder(path, folder)) return true;
   }
   return IsMain(path);

@@ -1,0 +1,137 @@
+// A dense table: a range of a flat space of named tensors, with its update rule.
+//
+// Synchronous. Step k is applied once all micro-batches of it have been pushed, for all elements of
+// the table that train; padding and frozen tensors need none, and what is pushed for them is
+// ignored. The sum is the canonical one (canonical_sum.h), so its bits depend neither on the order
+// of arrival, nor on how pushes are cut, nor on who sends them: they are those that workers make of
+// the same contributions by all-reduce. A push of step version + 2 or later waits: the step under
+// way is all that is held.
+//
+// Bounded staleness, asynchronous. A push is applied when all of it is there. Steps of one
+// micro-batch come one after the other. With bounded staleness s a push of step k, and a pull by a
+// contributor that has pushed step k, wait until every attached contributor has pushed step
+// k - 1 - s, or k - s.
+//
+// Gradients are divided by the samples of what is applied: of the step, or of the push.
+//
+// Locking: table.h.
+#ifndef MUSTER_SERVER_PARAMETER_SERVER_CORE_DENSE_TABLE_H_
+#define MUSTER_SERVER_PARAMETER_SERVER_CORE_DENSE_TABLE_H_
+
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/parameter_server/core/buffer_pool.h"
+#include "server/parameter_server/core/canonical_sum.h"
+#include "server/parameter_server/core/push_assembly.h"
+#include "server/parameter_server/core/table.h"
+#include "server/parameter_server/core/versioned_parameters.h"
+#include "state/gradient_norm.h"
+#include "state/layout.h"
+#include "state/update_rule.h"
+
+namespace muster {
+
+// A step that is all there, with CommitMode::kExternal.
+struct PreparedStep {
+  Step step = 0;
+  int64_t samples = 0;
+  // Of the summed gradient over what trains of the table's range: to be added over all servers.
+  SquaredSum squared_gradient;
+};
+
+class DenseTable final : public Table {
+ public:
+  // INVALID_ARGUMENT: the spec; RESOURCE_EXHAUSTED, with numbers: the account's budget. The account
+  // must outlive the table. Requires: spec.dense().
+  static absl::StatusOr<std::unique_ptr<DenseTable>> Create(const TableSpec& spec,
+                                                            const TableLimits& limits,
+                                                            MemoryAccount& account);
+  ~DenseTable() override;
+
+  // Memory that Create takes.
+  static absl::StatusOr<int64_t> BytesOf(const TableSpec& spec);
+
+  const Layout& layout() const { return layout_; }
+  // What this server owns of the layout's space.
+  Range range() const { return parameters_.range(); }
+
+  // Errors name what was expected and what came: INVALID_ARGUMENT (step, micro-batch, range, dtype,
+  // count, samples, a value that is not finite), FAILED_PRECONDITION (not attached, fenced, a step
+  // out of order), OUT_OF_RANGE (a range that this server does not own).
+  absl::StatusOr<PushResult> Push(const DensePush& push, absl::Time now);
+
+  absl::StatusOr<DensePullResult> Pull(const DensePull& pull, absl::Time now);
+  // Requires: `pin` came from Pull and was not released.
+  void Release(PinId pin);
+
+  // Sets initial values, padding left out. FAILED_PRECONDITION once anything was pushed or pulled.
+  absl::Status Assign(ContributorId from, Range range, const GradientBytes& values, absl::Time now);
+
+  // The step that waits for Commit, if there is one.
+  const std::optional<PreparedStep>& prepared() const { return prepared_; }
+  // Applies it, with sums over all servers, so that all scale, clip and skip alike. OK, and nothing
+  // done, for a step that was committed before. FAILED_PRECONDITION: it is not prepared.
+  absl::Status Commit(Step step, const SquaredSum& squared_gradient);
+
+  TableMetrics Metrics() const override;
+  absl::StatusOr<TableSnapshot> Snapshot() const override;
+  absl::Status Restore(const TableSnapshot& snapshot) override;
+
+ private:
+  // Samples of each micro-batch of a step under way, as far as it is known (else kUnknown).
+  static constexpr int64_t kUnknown = -1;
+  using StepSamples = std::vector<int64_t>;
+
+  DenseTable(const TableSpec& spec, const TableLimits& limits, MemoryAccount& account,
+             Layout layout, std::unique_ptr<UpdateRule> rule, Range range);
+
+  bool Has(Range range, Version version) const override;
+  void OnSkipped(int32_t contributor) override;
+
+  absl::Status CheckValues(const DensePush& push) const;
+  absl::StatusOr<PushResult> PushSynchronous(const DensePush& push);
+  absl::StatusOr<PushResult> PushOnArrival(const DensePush& push);
+  absl::Status NoteSamples(const DensePush& push);
+  std::string ElementName(int64_t element) const;
+
+  // What of a step is applied: the sum over its contributions.
+  void PrepareStep();
+  void CommitPrepared(const SquaredSum& squared_gradient);
+  void FinishSegment(int segment);
+  // Applies to one segment; `gradient` is the segment's.
+  UpdateScalars ScalarsOf(Step step, double gradient_scale, int64_t update_count) const;
+  void ApplyWhole(UpdateScalars scalars, absl::Span<const float> gradient);
+  // Applies a whole push, or skips it.
+  void ApplyPush(const DensePush& push, absl::Span<const float> gradient);
+  SquaredSum SquaresOf(absl::Span<const float> gradient) const;
+
+  const Layout layout_;
+  const std::unique_ptr<UpdateRule> rule_;
+  BufferPool pool_;
+  VersionedParameters parameters_;
+
+  // Synchronous.
+  PooledFloats sum_;  // of the range
+  std::optional<CanonicalSum> canonical_;
+  std::vector<int> incomplete_units_;  // by segment
+  int incomplete_segments_ = 0;
+  std::map<Step, StepSamples> samples_;
+  std::optional<PreparedStep> prepared_;
+
+  // Not synchronous.
+  std::optional<PushAssembly> assembly_;
+
+  int64_t update_count_ = 0;
+};
+
+}  // namespace muster
+
+#endif  // MUSTER_SERVER_PARAMETER_SERVER_CORE_DENSE_TABLE_H_

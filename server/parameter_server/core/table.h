@@ -1,0 +1,131 @@
+// What dense and sparse tables have in common: contributors, waiting calls, counters, snapshots.
+//
+// Locking: all calls for one table, releases of pins included, come from one thread at a time;
+// whoever shares a table among threads holds one mutex per table. Tables are independent of each
+// other but for their MemoryAccount. Time comes in as an argument.
+//
+// A call that must wait (PushResult::kMustWait, a pull's `wait`) changes nothing that the same call
+// would do later (parts of a push that were in their turn stay added), and is parked by its owner
+// under a ticket:
+//
+//   result = table.Push(push, now);
+//   if (result.outcome == kMustWait) table.Park(ticket, result.wait);
+//   ...
+//   // after every call that may change the table:
+//   for (Ticket t : table.TakeReady()) make the call of t again;
+#ifndef MUSTER_SERVER_PARAMETER_SERVER_CORE_TABLE_H_
+#define MUSTER_SERVER_PARAMETER_SERVER_CORE_TABLE_H_
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "server/parameter_server/core/contributions.h"
+#include "server/parameter_server/core/contributors.h"
+#include "server/parameter_server/core/memory_account.h"
+#include "server/parameter_server/core/step_streams.h"
+#include "server/parameter_server/core/table_messages.h"
+#include "server/parameter_server/core/table_metrics.h"
+#include "server/parameter_server/core/table_snapshot.h"
+#include "server/parameter_server/core/table_spec.h"
+#include "server/parameter_server/core/wait_list.h"
+
+namespace muster {
+
+struct TableLimits {
+  // Pushes that came before their turn, or that are not complete. Beyond it they wait; one push
+  // always fits.
+  int64_t held_bytes = int64_t{1} << 30;
+  // Older versions that are being read. Beyond it pulls wait.
+  int64_t retired_bytes = int64_t{1} << 30;
+  // Memory kept for reuse.
+  int64_t idle_bytes = int64_t{64} << 20;
+};
+
+// How far a table and a contributor are: what whoever attaches needs to go on.
+struct AttachResult {
+  Version version = 0;
+  // The step to push next, by the contributor's own micro-batches: version + 1, or, not
+  // synchronous, one beyond the last step applied of each.
+  struct Next {
+    int32_t micro_batch = 0;
+    Step step = 0;
+  };
+  std::vector<Next> next;
+};
+
+class Table {
+ public:
+  virtual ~Table() = default;
+  Table(const Table&) = delete;
+  Table& operator=(const Table&) = delete;
+
+  const TableSpec& spec() const { return spec_; }
+  Version version() const { return version_; }
+
+  absl::StatusOr<AttachResult> Attach(ContributorId id, absl::Time now, absl::Duration lease);
+  void Detach(ContributorId id);
+  // FAILED_PRECONDITION if the contributor is not attached or was fenced; else renews its lease.
+  absl::Status Heartbeat(ContributorId id, absl::Time now);
+  // Takes an index away and fences whoever has it, as when it is replaced.
+  absl::Status Remove(int32_t index);
+  // Frees the indices whose lease has lapsed; they are returned. Pushes of theirs that are complete
+  // stay; what is not complete is completed by their successors.
+  std::vector<int32_t> Expire(absl::Time now);
+  absl::Time NextExpiry() const { return contributors_.NextExpiry(); }
+  const Contributors& contributors() const { return contributors_; }
+
+  void Park(Ticket ticket, const Wait& wait) { waits_.Park(ticket, wait, progress_); }
+  void Unpark(Ticket ticket) { waits_.Remove(ticket); }
+  // Tickets of calls to be made again. They wait no longer.
+  std::vector<Ticket> TakeReady();
+  // All of them: the table is going away.
+  std::vector<Ticket> TakeAllWaiting() { return waits_.TakeAll(); }
+  size_t waiting() const { return waits_.size(); }
+
+  // The counters, with the gauges as they are now.
+  virtual TableMetrics Metrics() const = 0;
+
+  // A copy of all of it, in memory that is not the account's. RESOURCE_EXHAUSTED if there is none.
+  virtual absl::StatusOr<TableSnapshot> Snapshot() const = 0;
+  // Continues from a snapshot. Requires nothing of the outside: FAILED_PRECONDITION unless the
+  // table is as it was created and `snapshot` is of the same spec; INVALID_ARGUMENT if it is no
+  // snapshot of one.
+  virtual absl::Status Restore(const TableSnapshot& snapshot) = 0;
+
+ protected:
+  Table(const TableSpec& spec, const TableLimits& limits);
+
+  // All of `range` has at least this version.
+  virtual bool Has(Range range, Version version) const = 0;
+  // Micro-batches of this contributor were moved on by StepStreams::SkipTo: drop what was received
+  // of steps that count as applied now.
+  virtual void OnSkipped(int32_t contributor) = 0;
+
+  // "table "name"".
+  std::string Label() const;
+  absl::Status CheckPush(ContributorId from, PushId id, int64_t samples, absl::Time now);
+  // The wait of a pull by `from`, if it may not go on yet, or an error.
+  absl::StatusOr<std::optional<Wait>> CheckPull(const std::optional<ContributorId>& from,
+                                                Range range, Version min_version, absl::Time now);
+  PushResult MustWait(Wait::For what, int64_t value, Range range);
+
+  const TableSpec spec_;
+  const TableLimits limits_;
+  const Contributions contributions_;
+  Contributors contributors_;
+  std::optional<StepStreams> streams_;  // unless synchronous
+  WaitList waits_;
+  Version version_ = 0;
+  int64_t progress_ = 0;  // events at which Wait::kProgress ends
+  TableMetrics metrics_;
+};
+
+}  // namespace muster
+
+#endif  // MUSTER_SERVER_PARAMETER_SERVER_CORE_TABLE_H_
