@@ -59,6 +59,8 @@ class BufferPool {
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
 
+  // Takes `bytes` from the account for arrays to come; false if the budget has no room.
+  bool TryReserve(int64_t bytes);
   // Beyond the budget if need be. Requires: count > 0.
   PooledFloats Take(int64_t count);
   // Empty if the budget has no room.
@@ -78,6 +80,7 @@ class BufferPool {
 
   MemoryAccount& account_;
   const int64_t max_idle_bytes_;
+  int64_t reserved_bytes_ = 0;
   int64_t idle_bytes_ = 0;
   int64_t used_bytes_ = 0;
   std::map<int64_t, std::vector<float*>> idle_;  // by capacity

@@ -67,6 +67,8 @@ class CanonicalSum {
 
   // Memory that early contributions take.
   int64_t held_bytes() const { return held_bytes_; }
+  // How often a contributor's sum went into a unit's: only rises.
+  int64_t folds() const { return folds_; }
 
  private:
   // A contributor's sum that cannot go into the unit's yet, or is not whole.
@@ -85,8 +87,10 @@ class CanonicalSum {
     Range range;
     int32_t owner = 0;
     int32_t segment = 0;
-    int32_t folded = 0;  // contributors, in canonical order, whose sums are in the unit's
-    bool any = false;    // the unit's sum has a value
+    // Contributors, in canonical order, whose sums are in the unit's, or who have none; the next
+    // one has.
+    int32_t folded = 0;
+    bool any = false;  // the unit's sum has a value
     std::vector<Partial> partials;
     std::vector<Staged> staged;
   };
@@ -111,6 +115,7 @@ class CanonicalSum {
   void Unhold(PooledFloats values);
   // Adds a micro-batch that is next of its contributor.
   void Take(Unit& unit, int32_t micro_batch, const Source& source);
+  void SkipEmptyShares(Unit& unit) const;
   // Adds to the unit's sum what is there and next in order.
   void Fold(Unit& unit);
   void TakeStaged(Unit& unit, int32_t contributor);
@@ -122,6 +127,7 @@ class CanonicalSum {
   int64_t base_ = 0;
   std::vector<Unit> units_;  // in order of offset
   int64_t held_bytes_ = 0;
+  int64_t folds_ = 0;
 };
 
 }  // namespace muster

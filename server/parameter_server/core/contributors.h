@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "server/parameter_server/core/table_messages.h"
 
@@ -27,9 +28,10 @@ class Contributors {
   // `table` names the table in errors.
   Contributors(std::string table, int32_t count);
 
-  // Attaches, or renews. INVALID_ARGUMENT: an index out of range, incarnation 0, a lease that is
-  // not above zero. FAILED_PRECONDITION: the incarnation is fenced.
-  absl::Status Attach(ContributorId id, absl::Time now, absl::Duration lease);
+  // Attaches, or renews; true if it was not attached before. INVALID_ARGUMENT: an index out of
+  // range, incarnation 0, a lease that is not above zero. FAILED_PRECONDITION: the incarnation is
+  // fenced.
+  absl::StatusOr<bool> Attach(ContributorId id, absl::Time now, absl::Duration lease);
   // Gives the index up, of its own will: no fence. Does nothing for one that is not attached.
   void Detach(ContributorId id);
   // Takes the index away, and fences whoever has it: an operator knows that it is gone.

@@ -12,7 +12,8 @@
 // contributor that has pushed step k, wait until every attached contributor has pushed step
 // k - 1 - s, or k - s.
 //
-// Gradients are divided by the samples of what is applied: of the step, or of the push.
+// Gradients are divided by the samples of what is applied: of the step, or of the push. If these
+// are none, they are not divided.
 //
 // Locking: table.h.
 #ifndef MUSTER_SERVER_PARAMETER_SERVER_CORE_DENSE_TABLE_H_
@@ -25,6 +26,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -61,7 +63,7 @@ class DenseTable final : public Table {
 
   const Layout& layout() const { return layout_; }
   // What this server owns of the layout's space.
-  Range range() const { return parameters_.range(); }
+  Range range() const { return range_; }
 
   // Errors name what was expected and what came: INVALID_ARGUMENT (step, micro-batch, range, dtype,
   // count, samples, a value that is not finite), FAILED_PRECONDITION (not attached, fenced, a step
@@ -82,54 +84,82 @@ class DenseTable final : public Table {
   absl::Status Commit(Step step, const SquaredSum& squared_gradient);
 
   TableMetrics Metrics() const override;
-  absl::StatusOr<TableSnapshot> Snapshot() const override;
-  absl::Status Restore(const TableSnapshot& snapshot) override;
+  SnapshotHeader Header() const override;
+  absl::Status VisitArrays(VisitPart visit) const override;
 
  private:
-  // Samples of each micro-batch of a step under way, as far as it is known (else kUnknown).
   static constexpr int64_t kUnknown = -1;
-  using StepSamples = std::vector<int64_t>;
 
   DenseTable(const TableSpec& spec, const TableLimits& limits, MemoryAccount& account,
              Layout layout, std::unique_ptr<UpdateRule> rule, Range range);
 
   bool Has(Range range, Version version) const override;
-  void OnSkipped(int32_t contributor) override;
+  void DropIncomplete(int32_t contributor) override;
+  absl::Status OnRestoreBegun(const SnapshotHeader& header) override;
+  void WriteArray(int array, int64_t offset, absl::Span<const float> values) override;
+  void OnRestored(const SnapshotHeader& header) override;
 
-  absl::Status CheckValues(const DensePush& push) const;
-  absl::StatusOr<PushResult> PushSynchronous(const DensePush& push);
-  absl::StatusOr<PushResult> PushOnArrival(const DensePush& push);
-  absl::Status NoteSamples(const DensePush& push);
+  absl::Status Allocate();
+  bool sums() const { return spec_.consistency == Consistency::kSynchronous; }
+  bool by_segments() const { return spec_.visibility == Visibility::kSegments; }
+  // Nothing in the segment ever changes: it has every version.
+  bool still(int segment) const { return units_in_segment_[static_cast<size_t>(segment)] == 0; }
+  Version VersionOfSegment(int segment) const;
+
+  absl::Status CheckRange(Range range) const;
+  absl::Status CheckCount(Range range, const GradientBytes& values) const;
+  absl::Status CheckFinite(Range range, const GradientBytes& values) const;
   std::string ElementName(int64_t element) const;
+  // Calls visit for the parts of `range` that train.
+  void ForEachTrained(Range range, absl::FunctionRef<void(Range part)> visit) const;
 
-  // What of a step is applied: the sum over its contributions.
+  absl::StatusOr<PushResult> PushSynchronous(const DensePush& push);
+  absl::Status NoteSamples(const DensePush& push);
+  int64_t SamplesOfStep(Step step) const;
+  // Whether a push may take so much memory beside what is held: always, if nothing is.
+  bool HasRoomFor(int64_t bytes, int64_t held) const;
+  void OnUnitComplete(int unit);
+  // The sum of a segment of a step, or of a whole step, is there.
+  void FinishSegment(int segment);
   void PrepareStep();
   void CommitPrepared(const SquaredSum& squared_gradient);
-  void FinishSegment(int segment);
-  // Applies to one segment; `gradient` is the segment's.
-  UpdateScalars ScalarsOf(Step step, double gradient_scale, int64_t update_count) const;
-  void ApplyWhole(UpdateScalars scalars, absl::Span<const float> gradient);
-  // Applies a whole push, or skips it.
+  // Makes ready for the segment's next step.
+  void ResetSegment(int segment);
+  // What table-wide follows from the segments' versions.
+  void SettleVersions();
+
+  absl::StatusOr<PushResult> PushOnArrival(const DensePush& push);
+  // Applies a whole push, or skips it. `gradient` is the range's.
   void ApplyPush(const DensePush& push, absl::Span<const float> gradient);
+
+  bool needs_squares() const;
   SquaredSum SquaresOf(absl::Span<const float> gradient) const;
+  // Applies the sum of a step, or a push, to the whole range, or skips it.
+  void ApplyAll(Step step, int64_t samples, const SquaredSum& squared_gradient,
+                absl::Span<const float> gradient);
+  absl::Span<const float> PartOf(absl::Span<const float> gradient, int segment) const;
 
   const Layout layout_;
   const std::unique_ptr<UpdateRule> rule_;
+  const Range range_;
+  MemoryAccount& account_;
   BufferPool pool_;
-  VersionedParameters parameters_;
+  std::optional<VersionedParameters> parameters_;  // always, once created
+  std::vector<Range> trained_;  // of the range, what trains: in order, without padding
 
   // Synchronous.
   PooledFloats sum_;  // of the range
   std::optional<CanonicalSum> canonical_;
+  std::vector<int> units_in_segment_;
   std::vector<int> incomplete_units_;  // by segment
-  int incomplete_segments_ = 0;
-  std::map<Step, StepSamples> samples_;
+  int incomplete_segments_ = 0;        // that lack something of step version() + 1, or have not
+                                       // applied it (Visibility::kSegments)
+  // Of steps under way: the samples of each micro-batch, kUnknown before its first chunk.
+  std::map<Step, std::vector<int64_t>> samples_;
   std::optional<PreparedStep> prepared_;
 
   // Not synchronous.
   std::optional<PushAssembly> assembly_;
-
-  int64_t update_count_ = 0;
 };
 
 }  // namespace muster

@@ -29,6 +29,9 @@ class GradientBytes {
   int64_t count() const { return count_; }  // elements
   int64_t byte_count() const { return count_ * static_cast<int64_t>(SizeOf(dtype_)); }
 
+  // All of them where they lie, if they are f32, in one piece, and aligned to their size.
+  std::optional<absl::Span<const float>> AsFloats() const;
+
   // target[i] = element `first` + i, or target[i] += it. Requires: these elements exist.
   void CopyTo(int64_t first, absl::Span<float> target) const;
   void AddTo(int64_t first, absl::Span<float> target) const;

@@ -8,6 +8,7 @@
 #define MUSTER_SERVER_PARAMETER_SERVER_CORE_MEMORY_ACCOUNT_H_
 
 #include <cstdint>
+#include <utility>
 
 namespace muster {
 
@@ -42,6 +43,31 @@ class SimpleMemoryAccount final : public MemoryAccount {
  private:
   const int64_t budget_;
   int64_t taken_ = 0;
+};
+
+// Bytes taken for as long as the object lives.
+class TakenBytes {
+ public:
+  TakenBytes() = default;
+  // Beyond the budget if need be.
+  TakenBytes(MemoryAccount& account, int64_t bytes) : account_(&account), bytes_(bytes) {
+    account.Take(bytes);
+  }
+  TakenBytes(TakenBytes&& other) noexcept
+      : account_(other.account_), bytes_(std::exchange(other.bytes_, 0)) {}
+  TakenBytes& operator=(TakenBytes&& other) noexcept {
+    std::swap(account_, other.account_);
+    std::swap(bytes_, other.bytes_);
+    return *this;
+  }
+  ~TakenBytes() {
+    if (bytes_ > 0) account_->Return(bytes_);
+  }
+  int64_t bytes() const { return bytes_; }
+
+ private:
+  MemoryAccount* account_ = nullptr;
+  int64_t bytes_ = 0;
 };
 
 }  // namespace muster

@@ -44,7 +44,6 @@ class SparseContributions {
   // `pool` and `account` must outlive the object.
   SparseContributions(const Contributions& contributions, int64_t width, BufferPool& pool,
                       MemoryAccount& account);
-  ~SparseContributions();
 
   // The push of a micro-batch that is under way or waits for the others of its step.
   struct Push {
@@ -53,6 +52,7 @@ class SparseContributions {
     int32_t chunk_count = 1;
     struct Chunk {
       std::vector<int64_t> rows;
+      TakenBytes row_bytes;
       PooledFloats values;  // none if there are no rows
     };
     std::map<int32_t, Chunk> chunks;
@@ -76,10 +76,10 @@ class SparseContributions {
   RowSums SumOfStep(int64_t* merged) const;
 
   int64_t held_bytes() const { return held_bytes_; }
+  // What a chunk of so many rows holds.
+  int64_t BytesFor(int64_t rows) const;
 
  private:
-  int64_t BytesOf(const Push::Chunk& chunk) const;
-
   const Contributions contributions_;
   const int64_t width_;
   BufferPool& pool_;

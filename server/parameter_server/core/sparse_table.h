@@ -47,7 +47,8 @@ class SparseTable final : public Table {
   int64_t width() const { return store_.width(); }
   Range range() const { return store_.range(); }  // of rows
 
-  // As DenseTable::Push; and RESOURCE_EXHAUSTED if new rows go beyond the budget.
+  // As DenseTable::Push; and RESOURCE_EXHAUSTED if new rows go beyond the budget, or what is held
+  // of pushes beyond its limit: the size of a push to come is not known, so waiting might not end.
   absl::StatusOr<PushResult> Push(const SparsePush& push, absl::Time now);
 
   // Writes the rows' values, one after the other, if it need not wait. Requires:
@@ -60,27 +61,33 @@ class SparseTable final : public Table {
                       const GradientBytes& values, absl::Time now);
 
   TableMetrics Metrics() const override;
-  absl::StatusOr<TableSnapshot> Snapshot() const override;
-  absl::Status Restore(const TableSnapshot& snapshot) override;
+  SnapshotHeader Header() const override;
+  absl::Status VisitArrays(VisitPart visit) const override;
 
  private:
   SparseTable(const TableSpec& spec, const TableLimits& limits, MemoryAccount& account,
               Layout layout, std::unique_ptr<UpdateRule> rule);
 
   bool Has(Range range, Version version) const override;
-  void OnSkipped(int32_t contributor) override;
+  void DropIncomplete(int32_t contributor) override;
+  absl::Status OnRestoreBegun(const SnapshotHeader& header) override;
+  void WriteArray(int array, int64_t offset, absl::Span<const float> values) override;
+  void OnRestored(const SnapshotHeader& header) override;
 
   absl::Status CheckRows(absl::Span<const int64_t> rows) const;
-  absl::Status CheckValues(const SparsePush& push) const;
-  // Applies a step, or a push: the rows' gradients are summed.
+  absl::Status CheckValues(const SparsePush& push, absl::Span<const int64_t> rows) const;
+  absl::Status CheckCount(absl::Span<const int64_t> rows, const GradientBytes& values) const;
+  absl::StatusOr<PushResult> PushChecked(const SparsePush& push, absl::Span<const int64_t> rows);
+  // Applies a step, or a push, whose gradients are summed.
   void Apply(Step step, int64_t samples, const RowSums& sums);
 
   const Layout layout_;
   const std::unique_ptr<UpdateRule> rule_;
+  MemoryAccount& account_;
   BufferPool pool_;
   RowStore store_;
   SparseContributions received_;
-  int64_t update_count_ = 0;
+  std::vector<int64_t> restored_rows_;  // while a restore is under way
 };
 
 }  // namespace muster

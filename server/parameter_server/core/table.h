@@ -22,11 +22,14 @@
 #include <string>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "absl/types/span.h"
 #include "server/parameter_server/core/contributions.h"
 #include "server/parameter_server/core/contributors.h"
+#include "server/parameter_server/core/interval_set.h"
 #include "server/parameter_server/core/memory_account.h"
 #include "server/parameter_server/core/step_streams.h"
 #include "server/parameter_server/core/table_messages.h"
@@ -47,7 +50,9 @@ struct TableLimits {
   int64_t idle_bytes = int64_t{64} << 20;
 };
 
-// How far a table and a contributor are: what whoever attaches needs to go on.
+// How far a table and a contributor are: what whoever attaches needs to go on. A push that was
+// under way is sent again from its first chunk. With bounded staleness whoever joins goes on from
+// the slowest of those who are attached: steps before that count as applied.
 struct AttachResult {
   Version version = 0;
   // The step to push next, by the contributor's own micro-batches: version + 1, or, not
@@ -75,7 +80,7 @@ class Table {
   // Takes an index away and fences whoever has it, as when it is replaced.
   absl::Status Remove(int32_t index);
   // Frees the indices whose lease has lapsed; they are returned. Pushes of theirs that are complete
-  // stay; what is not complete is completed by their successors.
+  // stay.
   std::vector<int32_t> Expire(absl::Time now);
   absl::Time NextExpiry() const { return contributors_.NextExpiry(); }
   const Contributors& contributors() const { return contributors_; }
@@ -91,29 +96,50 @@ class Table {
   // The counters, with the gauges as they are now.
   virtual TableMetrics Metrics() const = 0;
 
-  // A copy of all of it, in memory that is not the account's. RESOURCE_EXHAUSTED if there is none.
-  virtual absl::StatusOr<TableSnapshot> Snapshot() const = 0;
-  // Continues from a snapshot. Requires nothing of the outside: FAILED_PRECONDITION unless the
-  // table is as it was created and `snapshot` is of the same spec; INVALID_ARGUMENT if it is no
-  // snapshot of one.
-  virtual absl::Status Restore(const TableSnapshot& snapshot) = 0;
+  // What a snapshot consists of, as it is now: its header, and its arrays in parts, each element
+  // once. Nothing may change the table between the two. A status that `visit` returns ends it.
+  virtual SnapshotHeader Header() const = 0;
+  using VisitPart =
+      absl::FunctionRef<absl::Status(int array, int64_t offset, absl::Span<const float> values)>;
+  virtual absl::Status VisitArrays(VisitPart visit) const = 0;
+  // Both as a copy, in memory that is not the account's.
+  TableSnapshot Snapshot() const;
+
+  // Continues from a snapshot, which comes in parts as VisitArrays gave them or in others. Until it
+  // is finished pushes and pulls are UNAVAILABLE. FAILED_PRECONDITION unless the table is as it was
+  // created and the snapshot is of the same spec; INVALID_ARGUMENT if it is no snapshot;
+  // RESOURCE_EXHAUSTED for rows beyond the budget. After an error the table can only be dropped.
+  absl::Status BeginRestore(const SnapshotHeader& header);
+  absl::Status RestorePart(int array, int64_t offset, absl::Span<const float> values);
+  absl::Status FinishRestore();
+  absl::Status Restore(const TableSnapshot& snapshot);
 
  protected:
   Table(const TableSpec& spec, const TableLimits& limits);
 
   // All of `range` has at least this version.
   virtual bool Has(Range range, Version version) const = 0;
-  // Micro-batches of this contributor were moved on by StepStreams::SkipTo: drop what was received
-  // of steps that count as applied now.
-  virtual void OnSkipped(int32_t contributor) = 0;
+  // Drops what was received of this contributor's pushes that are not complete, where their parts
+  // could not be mixed with those of another incarnation.
+  virtual void DropIncomplete(int32_t contributor) = 0;
+
+  // Makes room; the versions, counts and steps are set by FinishRestore.
+  virtual absl::Status OnRestoreBegun(const SnapshotHeader& header) = 0;
+  virtual void WriteArray(int array, int64_t offset, absl::Span<const float> values) = 0;
+  virtual void OnRestored(const SnapshotHeader& header) = 0;
 
   // "table "name"".
   std::string Label() const;
+  // Who pushes, and the id. Counts what is refused.
   absl::Status CheckPush(ContributorId from, PushId id, int64_t samples, absl::Time now);
+  absl::Status Refused(absl::Status status);
   // The wait of a pull by `from`, if it may not go on yet, or an error.
   absl::StatusOr<std::optional<Wait>> CheckPull(const std::optional<ContributorId>& from,
                                                 Range range, Version min_version, absl::Time now);
-  PushResult MustWait(Wait::For what, int64_t value, Range range);
+  // The wait that bounded staleness asks of a push of this step, if any.
+  std::optional<Wait> StalenessWait(Step step) const;
+  PushResult MustWait(const Wait& wait);
+  PushResult Duplicate();
 
   const TableSpec spec_;
   const TableLimits limits_;
@@ -122,8 +148,17 @@ class Table {
   std::optional<StepStreams> streams_;  // unless synchronous
   WaitList waits_;
   Version version_ = 0;
-  int64_t progress_ = 0;  // events at which Wait::kProgress ends
+  int64_t update_count_ = 0;  // updates applied, less those skipped
+  int64_t progress_ = 0;      // events at which Wait::kProgress ends
+  bool touched_ = false;      // something was pushed, pulled or restored
   TableMetrics metrics_;
+
+ private:
+  struct Restoring {
+    SnapshotHeader header;
+    std::vector<IntervalSet> have;  // by array
+  };
+  std::optional<Restoring> restoring_;
 };
 
 }  // namespace muster

@@ -16,18 +16,24 @@
 
 namespace muster {
 
-struct TableSnapshot {
-  TableSpec spec;
+struct SnapshotHeader {
+  TableSpec spec;  // resolved
   Version version = 0;
   int64_t update_count = 0;  // updates applied, less those skipped
   // Dense: by segment, its version. Of whole steps they are all `version`.
   std::vector<Version> segment_versions;
   // Not synchronous: by micro-batch, the last step that was applied.
   std::vector<Step> applied_steps;
-  // Dense: arrays[0] are the parameters of the range, then the rule's slots. Sparse: rows one after
-  // the other, in the order of `rows`, in each.
-  std::vector<std::vector<float>> arrays;
   std::vector<int64_t> rows;  // sparse: those that were ever pushed, rising
+  // Array 0 is the parameters, then come the rule's slots. Dense: of the table's range. Sparse: of
+  // `rows`, one after the other.
+  int array_count = 0;
+  int64_t array_elements = 0;  // of each
+};
+
+struct TableSnapshot {
+  SnapshotHeader header;
+  std::vector<std::vector<float>> arrays;
 };
 
 }  // namespace muster

@@ -12,7 +12,7 @@
 #include <variant>
 #include <vector>
 
-#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "state/layout.h"
 #include "state/range.h"
@@ -25,7 +25,7 @@ namespace muster {
 struct DenseShape {
   std::vector<TensorSpec> tensors;
   int64_t bucket_elements = int64_t{1} << 18;  // they fix the order of summation, as on workers
-  Range range;  // of the padded flat space, in elements; count 0: from offset to the end
+  std::optional<Range> range;  // of the padded flat space, in elements; none: all of it
 };
 
 // Rows of equal width, of which this server has a range. Rows come into being when they are first
@@ -33,7 +33,7 @@ struct DenseShape {
 struct SparseShape {
   int64_t rows = 0;
   int64_t width = 0;
-  Range range;  // of rows; count 0: from offset to the end
+  std::optional<Range> range;  // of rows; none: all of them
   Initializer initializer = Initializer::kZero;
   float scale = 0;    // of the initializer
   bool decay = true;  // weight decay applies, to rows when they are pushed
@@ -101,12 +101,16 @@ struct TableSpec {
 // begin at the range's first element. Pushes and pulls in chunks of whole segments cost no copies.
 inline constexpr int64_t kSegmentElements = int64_t{1} << 18;
 
-// INVALID_ARGUMENT names the field, what it must be, what it is. What depends on the layout is
-// checked when the table is created.
-absl::Status Validate(const TableSpec& spec);
+// The layout that elements of a table are counted in: a dense table's tensors; a sparse table's
+// rows as one tensor, row after row, without its range. INVALID_ARGUMENT.
+absl::StatusOr<Layout> LayoutOf(const TableSpec& spec);
 
-// The first field in which the specs differ, with both values: for FAILED_PRECONDITION. None if
-// they are the same.
+// The spec with its range written out, if it can be created. INVALID_ARGUMENT names the field, what
+// it must be, and what it is.
+absl::StatusOr<TableSpec> Resolve(const TableSpec& spec);
+
+// The first field in which resolved specs differ, with both values: for FAILED_PRECONDITION. None
+// if they are the same.
 std::optional<std::string> FirstDifference(const TableSpec& existing, const TableSpec& wanted);
 
 }  // namespace muster

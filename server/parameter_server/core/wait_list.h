@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <map>
+#include <utility>
 #include <vector>
 
 #include "absl/functional/function_ref.h"
@@ -35,7 +36,7 @@ class WaitList {
     int64_t progress = 0;
     uint64_t order = 0;
   };
-  std::vector<Ticket> Sorted(std::vector<std::pair<uint64_t, Ticket>> taken);
+  static std::vector<Ticket> Sorted(std::vector<std::pair<uint64_t, Ticket>> taken);
 
   std::map<Ticket, Parked> parked_;
   uint64_t next_order_ = 0;

@@ -1,0 +1,283 @@
+// Creation, checks, and what a table shows; pushes are in dense_push.cc.
+#include "server/parameter_server/core/dense_table.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/status_macros.h"
+#include "state/initialize.h"
+
+namespace muster {
+namespace {
+
+int64_t CreateBytes(const TableSpec& spec, Range range, const UpdateRule& rule) {
+  const bool sums = spec.consistency == Consistency::kSynchronous;
+  return VersionedParameters::BytesFor(range, kSegmentElements, rule) +
+         (sums ? BufferPool::BytesFor(range.count) : 0);
+}
+
+}  // namespace
+
+absl::StatusOr<int64_t> DenseTable::BytesOf(const TableSpec& spec) {
+  MUSTER_ASSIGN_OR_RETURN(const TableSpec resolved, Resolve(spec));
+  MUSTER_ASSIGN_OR_RETURN(const Layout layout, LayoutOf(resolved));
+  MUSTER_ASSIGN_OR_RETURN(const auto rule, UpdateRule::Create(resolved.rule, layout));
+  return CreateBytes(resolved, *std::get<DenseShape>(resolved.shape).range, *rule);
+}
+
+absl::StatusOr<std::unique_ptr<DenseTable>> DenseTable::Create(const TableSpec& spec,
+                                                               const TableLimits& limits,
+                                                               MemoryAccount& account) {
+  MUSTER_CHECK(spec.dense());
+  MUSTER_ASSIGN_OR_RETURN(const TableSpec resolved, Resolve(spec));
+  MUSTER_ASSIGN_OR_RETURN(Layout layout, LayoutOf(resolved));
+  MUSTER_ASSIGN_OR_RETURN(auto rule, UpdateRule::Create(resolved.rule, layout));
+  const Range range = *std::get<DenseShape>(resolved.shape).range;
+  const int64_t bytes = CreateBytes(resolved, range, *rule);
+  auto table = std::unique_ptr<DenseTable>(
+      new DenseTable(resolved, limits, account, std::move(layout), std::move(rule), range));
+  if (!table->pool_.TryReserve(bytes)) {
+    return absl::ResourceExhaustedError(absl::StrCat(
+        table->Label(), " needs ", bytes, " bytes (parameters, ", table->rule_->state_slots(),
+        " optimizer arrays", table->sums() ? ", sums" : "", " of ", range.count,
+        " elements); the server has ", account.taken_bytes(), " of its ", account.budget_bytes(),
+        " bytes in use: drop a table, raise the budget, or use more servers"));
+  }
+  MUSTER_RETURN_IF_ERROR(table->Allocate());
+  return table;
+}
+
+DenseTable::DenseTable(const TableSpec& spec, const TableLimits& limits, MemoryAccount& account,
+                       Layout layout, std::unique_ptr<UpdateRule> rule, Range range)
+    : Table(spec, limits),
+      layout_(std::move(layout)),
+      rule_(std::move(rule)),
+      range_(range),
+      account_(account),
+      pool_(account, limits.idle_bytes) {}
+
+DenseTable::~DenseTable() = default;
+
+absl::Status DenseTable::Allocate() {
+  parameters_.emplace(range_, kSegmentElements, *rule_, pool_);
+  for (const Tensor& tensor : layout_.tensors()) {
+    const int64_t begin = std::max(tensor.offset, range_.offset);
+    const int64_t end = std::min(tensor.offset + tensor.count, range_.end());
+    if (begin < end && !tensor.spec.frozen) trained_.push_back({begin, end - begin});
+  }
+  for (int i = 0; i < parameters_->segment_count(); ++i) {
+    InitializeRange(layout_, spec_.seed, parameters_->RangeOfSegment(i),
+                    parameters_->mutable_values(i));
+  }
+  if (!sums()) {
+    assembly_.emplace(range_, pool_);
+    return absl::OkStatus();
+  }
+  sum_ = pool_.Take(range_.count);
+  // Padding is never summed; it stays zero.
+  std::fill(sum_.span().begin(), sum_.span().end(), 0.0f);
+  MUSTER_ASSIGN_OR_RETURN(canonical_, CanonicalSum::Create(layout_, range_, kSegmentElements,
+                                                           contributions_, pool_, sum_.span()));
+  units_in_segment_.assign(static_cast<size_t>(parameters_->segment_count()), 0);
+  for (int u = 0; u < canonical_->unit_count(); ++u) {
+    ++units_in_segment_[static_cast<size_t>(canonical_->SegmentOfUnit(u))];
+  }
+  incomplete_units_ = units_in_segment_;
+  SettleVersions();
+  return absl::OkStatus();
+}
+
+Version DenseTable::VersionOfSegment(int segment) const {
+  return by_segments() ? parameters_->version(segment) : version_;
+}
+
+bool DenseTable::Has(Range range, Version version) const {
+  // A table in which nothing trains never changes: it has every version.
+  if (trained_.empty() || version_ >= version) return true;
+  if (!by_segments()) return false;
+  const auto span = parameters_->SegmentsIn(range);
+  for (int i = span.first; i < span.last; ++i) {
+    if (!still(i) && parameters_->version(i) < version) return false;
+  }
+  return true;
+}
+
+void DenseTable::ForEachTrained(Range range, absl::FunctionRef<void(Range part)> visit) const {
+  auto it = std::partition_point(trained_.begin(), trained_.end(),
+                                 [&](const Range& r) { return r.end() <= range.offset; });
+  for (; it != trained_.end() && it->offset < range.end(); ++it) {
+    const int64_t begin = std::max(it->offset, range.offset);
+    const int64_t end = std::min(it->end(), range.end());
+    visit({.offset = begin, .count = end - begin});
+  }
+}
+
+std::string DenseTable::ElementName(int64_t element) const {
+  for (const Tensor& tensor : layout_.tensors()) {
+    if (element < tensor.offset || element >= tensor.offset + tensor.count) continue;
+    return absl::StrCat("element ", element - tensor.offset, " of tensor \"", tensor.spec.name,
+                        "\"");
+  }
+  return absl::StrCat("padding element ", element);
+}
+
+absl::Status DenseTable::CheckRange(Range range) const {
+  if (range.count > 0 && range_.Contains(range)) return absl::OkStatus();
+  return absl::OutOfRangeError(absl::StrCat("expected elements of [", range_.offset, ", ",
+                                            range_.end(), "), which this server has of ",
+                                            layout_.padded_count(), ", got ", range.count, " from ",
+                                            range.offset, " on; ask the server that owns them"));
+}
+
+absl::Status DenseTable::CheckCount(Range range, const GradientBytes& values) const {
+  if (values.count() == range.count) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat("expected ", range.count, " values (elements ",
+                                                 range.offset, " to ", range.end() - 1, "), got ",
+                                                 values.count(), " of ", Name(values.dtype())));
+}
+
+absl::Status DenseTable::CheckFinite(Range range, const GradientBytes& values) const {
+  absl::Status status;
+  ForEachTrained(range, [&](Range part) {
+    if (!status.ok()) return;
+    const std::optional<int64_t> found =
+        values.FirstNonfinite(part.offset - range.offset, part.count);
+    if (!found.has_value()) return;
+    status = absl::InvalidArgumentError(absl::StrCat(
+        "expected finite values, got a NaN or an infinity in ", ElementName(range.offset + *found),
+        "; lower the learning rate, clip, or let the table skip such steps"));
+  });
+  return status;
+}
+
+absl::StatusOr<DensePullResult> DenseTable::Pull(const DensePull& pull, absl::Time now) {
+  if (absl::Status status = CheckRange(pull.range); !status.ok()) return Annotate(status, Label());
+  DensePullResult result;
+  MUSTER_ASSIGN_OR_RETURN(result.wait, CheckPull(pull.from, pull.range, pull.min_version, now));
+  if (result.wait.has_value()) return result;
+  if (parameters_->retired_bytes() > limits_.retired_bytes) {
+    ++metrics_.pull_waits;
+    result.wait = Wait{.what = Wait::For::kProgress};
+    return result;
+  }
+  touched_ = true;
+  result.version = version_;
+  if (by_segments()) {
+    const auto span = parameters_->SegmentsIn(pull.range);
+    std::optional<Version> oldest;
+    for (int i = span.first; i < span.last; ++i) {
+      if (still(i)) continue;
+      oldest = std::min(oldest.value_or(parameters_->version(i)), parameters_->version(i));
+    }
+    result.version = oldest.value_or(version_);
+  }
+  // What never changes is of every version.
+  result.version = std::max(result.version, pull.min_version);
+  result.pin = parameters_->Pin(pull.range, &result.pieces);
+  if (pull.from.has_value()) contributors_.SetPulled(pull.from->index, result.version);
+  ++metrics_.pulls;
+  metrics_.pulled_bytes += pull.range.count * static_cast<int64_t>(sizeof(float));
+  return result;
+}
+
+void DenseTable::Release(PinId pin) {
+  const int64_t retired = parameters_->retired_bytes();
+  parameters_->Unpin(pin);
+  if (parameters_->retired_bytes() < retired) ++progress_;
+}
+
+absl::Status DenseTable::Assign(ContributorId from, Range range, const GradientBytes& values,
+                                absl::Time now) {
+  MUSTER_RETURN_IF_ERROR(contributors_.Check(from, now));
+  if (touched_) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(Label(), " is in use; initial values come before the first push and pull"));
+  }
+  absl::Status status = CheckRange(range);
+  if (status.ok()) status = CheckCount(range, values);
+  if (!status.ok()) return Annotate(status, Label());
+  const auto span = parameters_->SegmentsIn(range);
+  for (const Tensor& tensor : layout_.tensors()) {
+    for (int i = span.first; i < span.last; ++i) {
+      const Range segment = parameters_->RangeOfSegment(i);
+      const int64_t begin = std::max({tensor.offset, segment.offset, range.offset});
+      const int64_t end = std::min({tensor.offset + tensor.count, segment.end(), range.end()});
+      if (begin >= end) continue;
+      values.CopyTo(begin - range.offset,
+                    parameters_->mutable_values(i).subspan(begin - segment.offset, end - begin));
+    }
+  }
+  return absl::OkStatus();
+}
+
+TableMetrics DenseTable::Metrics() const {
+  TableMetrics metrics = metrics_;
+  metrics.held_bytes = sums() ? canonical_->held_bytes() : assembly_->held_bytes();
+  metrics.retired_bytes = parameters_->retired_bytes();
+  metrics.idle_bytes = pool_.idle_bytes();
+  metrics.table_bytes = pool_.used_bytes() - metrics.held_bytes - metrics.retired_bytes;
+  metrics.pins = static_cast<int64_t>(parameters_->pin_count());
+  return metrics;
+}
+
+SnapshotHeader DenseTable::Header() const {
+  SnapshotHeader header{.spec = spec_, .version = version_, .update_count = update_count_};
+  for (int i = 0; i < parameters_->segment_count(); ++i) {
+    header.segment_versions.push_back(VersionOfSegment(i));
+  }
+  if (streams_.has_value()) header.applied_steps = streams_->applied_steps();
+  header.array_count = 1 + rule_->state_slots();
+  header.array_elements = range_.count;
+  return header;
+}
+
+absl::Status DenseTable::VisitArrays(VisitPart visit) const {
+  for (int array = 0; array < 1 + rule_->state_slots(); ++array) {
+    for (int i = 0; i < parameters_->segment_count(); ++i) {
+      MUSTER_RETURN_IF_ERROR(
+          visit(array, parameters_->RangeOfSegment(i).offset - range_.offset,
+                array == 0 ? parameters_->values(i) : parameters_->slot(i, array - 1)));
+    }
+  }
+  return absl::OkStatus();
+}
+
+absl::Status DenseTable::OnRestoreBegun(const SnapshotHeader& header) {
+  bool good = header.array_count == 1 + rule_->state_slots() &&
+              header.array_elements == range_.count &&
+              static_cast<int>(header.segment_versions.size()) == parameters_->segment_count();
+  for (const Version version : header.segment_versions) {
+    good &= by_segments() ? version >= 0 : version == header.version;
+  }
+  if (good) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("expected a snapshot of ", 1 + rule_->state_slots(), " arrays of ", range_.count,
+                   " elements in ", parameters_->segment_count(), " segments, got ",
+                   header.array_count, " of ", header.array_elements, " in ",
+                   header.segment_versions.size(), ", or versions that cannot be"));
+}
+
+void DenseTable::WriteArray(int array, int64_t offset, absl::Span<const float> values) {
+  const Range part = {range_.offset + offset, static_cast<int64_t>(values.size())};
+  const auto span = parameters_->SegmentsIn(part);
+  for (int i = span.first; i < span.last; ++i) {
+    const Range segment = parameters_->RangeOfSegment(i);
+    const int64_t begin = std::max(part.offset, segment.offset);
+    const int64_t end = std::min(part.end(), segment.end());
+    const auto from = values.subspan(begin - part.offset, end - begin);
+    const absl::Span<float> to =
+        array == 0 ? parameters_->mutable_values(i) : parameters_->mutable_slot(i, array - 1);
+    std::copy(from.begin(), from.end(), to.begin() + (begin - segment.offset));
+  }
+}
+
+void DenseTable::OnRestored(const SnapshotHeader& header) {
+  for (int i = 0; i < parameters_->segment_count(); ++i) {
+    parameters_->SetVersion(i, header.segment_versions[static_cast<size_t>(i)]);
+  }
+  if (sums()) SettleVersions();
+}
+
+}  // namespace muster
