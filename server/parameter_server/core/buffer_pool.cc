@@ -49,18 +49,20 @@ void PooledFloats::Reset() {
 
 BufferPool::~BufferPool() {
   MUSTER_CHECK_EQ(used_bytes_, 0) << "arrays outlive their pool";
+  kept_bytes_ = 0;
   DropIdle(0);
   account_.Return(reserved_bytes_);
 }
 
 int64_t BufferPool::BytesFor(int64_t count) { return BytesOf(CapacityFor(count)); }
 
-bool BufferPool::TryReserve(int64_t bytes) {
+bool BufferPool::TryReserve(int64_t bytes, bool keep) {
   if (!account_.TryTake(bytes)) {
     DropIdle(0);
     if (!account_.TryTake(bytes)) return false;
   }
   reserved_bytes_ += bytes;
+  if (keep) kept_bytes_ += bytes;
   return true;
 }
 
@@ -78,15 +80,15 @@ PooledFloats BufferPool::Make(int64_t count, bool must) {
     if (idle->second.empty()) idle_.erase(idle);
     idle_bytes_ -= bytes;
   } else {
-    if (reserved_bytes_ >= bytes) {
-      reserved_bytes_ -= bytes;
-    } else if (!account_.TryTake(bytes)) {
+    const int64_t lacking = bytes - std::min(bytes, reserved_bytes_);
+    if (lacking > 0 && !account_.TryTake(lacking)) {
       DropIdle(0);
-      if (!account_.TryTake(bytes)) {
+      if (!account_.TryTake(lacking)) {
         if (!must) return array;
-        account_.Take(bytes);
+        account_.Take(lacking);
       }
     }
+    reserved_bytes_ -= bytes - lacking;
     array.data_ = Allocate(capacity);
   }
   used_bytes_ += bytes;
@@ -102,12 +104,18 @@ void BufferPool::Return(float* data, int64_t capacity) {
   const bool over = account_.taken_bytes() > account_.budget_bytes();
   if (over || bytes > max_idle_bytes_) {
     Free(data);
-    account_.Return(bytes);
+    ReturnToAccount(bytes);
     return;
   }
   DropIdle(max_idle_bytes_ - bytes);
   idle_[capacity].push_back(data);
   idle_bytes_ += bytes;
+}
+
+void BufferPool::ReturnToAccount(int64_t bytes) {
+  const int64_t kept = std::clamp<int64_t>(kept_bytes_ - reserved_bytes_, 0, bytes);
+  reserved_bytes_ += kept;
+  account_.Return(bytes - kept);
 }
 
 void BufferPool::DropIdle(int64_t until_bytes) {
@@ -117,7 +125,7 @@ void BufferPool::DropIdle(int64_t until_bytes) {
     Free(largest->second.back());
     largest->second.pop_back();
     idle_bytes_ -= BytesOf(largest->first);
-    account_.Return(BytesOf(largest->first));
+    ReturnToAccount(BytesOf(largest->first));
     if (largest->second.empty()) idle_.erase(largest);
   }
 }

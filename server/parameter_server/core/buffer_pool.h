@@ -59,8 +59,9 @@ class BufferPool {
   BufferPool(const BufferPool&) = delete;
   BufferPool& operator=(const BufferPool&) = delete;
 
-  // Takes `bytes` from the account for arrays to come; false if the budget has no room.
-  bool TryReserve(int64_t bytes);
+  // Takes `bytes` from the account for arrays to come; false if the budget has no room. With `keep`
+  // they are reserved again once such arrays are gone.
+  bool TryReserve(int64_t bytes, bool keep = false);
   // Beyond the budget if need be. Requires: count > 0.
   PooledFloats Take(int64_t count);
   // Empty if the budget has no room.
@@ -70,6 +71,7 @@ class BufferPool {
   static int64_t BytesFor(int64_t count);
 
   int64_t idle_bytes() const { return idle_bytes_; }
+  int64_t reserved_bytes() const { return reserved_bytes_; }
   int64_t used_bytes() const { return used_bytes_; }
 
  private:
@@ -77,10 +79,12 @@ class BufferPool {
   PooledFloats Make(int64_t count, bool must);
   void Return(float* data, int64_t capacity);
   void DropIdle(int64_t until_bytes);
+  void ReturnToAccount(int64_t bytes);
 
   MemoryAccount& account_;
   const int64_t max_idle_bytes_;
-  int64_t reserved_bytes_ = 0;
+  int64_t reserved_bytes_ = 0;  // taken, and of no array
+  int64_t kept_bytes_ = 0;      // how many of them to come back to
   int64_t idle_bytes_ = 0;
   int64_t used_bytes_ = 0;
   std::map<int64_t, std::vector<float*>> idle_;  // by capacity

@@ -79,6 +79,16 @@ CanonicalSum::UnitSpan CanonicalSum::UnitsIn(Range range) const {
           .last = static_cast<int>(last - units_.begin())};
 }
 
+int64_t CanonicalSum::BytesOfPartialSums() const {
+  int64_t bytes = 0;
+  int64_t largest = 0;
+  for (const Unit& unit : units_) {
+    bytes += BufferPool::BytesFor(unit.range.count);
+    largest = std::max(largest, BufferPool::BytesFor(unit.range.count));
+  }
+  return bytes * (contributions_.contributors() - 1) + largest * contributions_.contributors();
+}
+
 int32_t CanonicalSum::PositionOf(const Unit& unit, int32_t contributor) const {
   const int32_t n = contributions_.contributors();
   return (contributor - unit.owner - 1 + n) % n;

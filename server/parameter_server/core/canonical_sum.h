@@ -67,6 +67,9 @@ class CanonicalSum {
 
   // Memory that early contributions take.
   int64_t held_bytes() const { return held_bytes_; }
+  // As much as is needed for contributors to bring their micro-batches one after the other: all but
+  // one have a partial sum everywhere, and each has one unit that has come in part.
+  int64_t BytesOfPartialSums() const;
   // How often a contributor's sum went into a unit's: only rises.
   int64_t folds() const { return folds_; }
 

@@ -6,7 +6,6 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "server/parameter_server/core/dense_table.h"
-#include "state/clip_norm.h"
 #include "state/step_scalars.h"
 
 namespace muster {
@@ -21,7 +20,7 @@ absl::StatusOr<PushResult> DenseTable::Push(const DensePush& push, absl::Time no
 }
 
 bool DenseTable::HasRoomFor(int64_t bytes, int64_t held) const {
-  if (held == 0) return true;
+  if (held == 0 || held + bytes <= partial_sums_bytes_) return true;
   return held + bytes <= limits_.held_bytes &&
          account_.taken_bytes() + bytes <= account_.budget_bytes() + pool_.idle_bytes();
 }
@@ -260,7 +259,10 @@ bool DenseTable::needs_squares() const {
 
 SquaredSum DenseTable::SquaresOf(absl::Span<const float> gradient) const {
   SquaredSum sum;
-  AddTrainedSquares(layout_, range_, gradient, sum);
+  // Padding may hold anything that was pushed.
+  for (const Range part : trained_) {
+    sum.Add(gradient.subspan(part.offset - range_.offset, part.count));
+  }
   return sum;
 }
 

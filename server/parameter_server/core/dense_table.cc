@@ -10,42 +10,21 @@
 #include "state/initialize.h"
 
 namespace muster {
-namespace {
-
-int64_t CreateBytes(const TableSpec& spec, Range range, const UpdateRule& rule) {
-  const bool sums = spec.consistency == Consistency::kSynchronous;
-  return VersionedParameters::BytesFor(range, kSegmentElements, rule) +
-         (sums ? BufferPool::BytesFor(range.count) : 0);
-}
-
-}  // namespace
-
-absl::StatusOr<int64_t> DenseTable::BytesOf(const TableSpec& spec) {
-  MUSTER_ASSIGN_OR_RETURN(const TableSpec resolved, Resolve(spec));
-  MUSTER_ASSIGN_OR_RETURN(const Layout layout, LayoutOf(resolved));
-  MUSTER_ASSIGN_OR_RETURN(const auto rule, UpdateRule::Create(resolved.rule, layout));
-  return CreateBytes(resolved, *std::get<DenseShape>(resolved.shape).range, *rule);
-}
 
 absl::StatusOr<std::unique_ptr<DenseTable>> DenseTable::Create(const TableSpec& spec,
                                                                const TableLimits& limits,
                                                                MemoryAccount& account) {
   MUSTER_CHECK(spec.dense());
+  MUSTER_CHECK(limits.segment_elements > 0);
   MUSTER_ASSIGN_OR_RETURN(const TableSpec resolved, Resolve(spec));
   MUSTER_ASSIGN_OR_RETURN(Layout layout, LayoutOf(resolved));
   MUSTER_ASSIGN_OR_RETURN(auto rule, UpdateRule::Create(resolved.rule, layout));
   const Range range = *std::get<DenseShape>(resolved.shape).range;
-  const int64_t bytes = CreateBytes(resolved, range, *rule);
   auto table = std::unique_ptr<DenseTable>(
       new DenseTable(resolved, limits, account, std::move(layout), std::move(rule), range));
-  if (!table->pool_.TryReserve(bytes)) {
-    return absl::ResourceExhaustedError(absl::StrCat(
-        table->Label(), " needs ", bytes, " bytes (parameters, ", table->rule_->state_slots(),
-        " optimizer arrays", table->sums() ? ", sums" : "", " of ", range.count,
-        " elements); the server has ", account.taken_bytes(), " of its ", account.budget_bytes(),
-        " bytes in use: drop a table, raise the budget, or use more servers"));
+  if (absl::Status status = table->Allocate(); !status.ok()) {
+    return Annotate(status, table->Label());
   }
-  MUSTER_RETURN_IF_ERROR(table->Allocate());
   return table;
 }
 
@@ -60,8 +39,24 @@ DenseTable::DenseTable(const TableSpec& spec, const TableLimits& limits, MemoryA
 
 DenseTable::~DenseTable() = default;
 
+absl::Status DenseTable::Reserve(int64_t bytes, absl::string_view what, bool keep) {
+  if (pool_.TryReserve(bytes, keep)) return absl::OkStatus();
+  return absl::ResourceExhaustedError(
+      absl::StrCat("its ", range_.count, " elements need ", bytes, " bytes for ", what,
+                   "; the server has ", account_.taken_bytes(), " of its ", account_.budget_bytes(),
+                   " bytes in use: drop a table, raise the budget, or use more servers"));
+}
+
 absl::Status DenseTable::Allocate() {
-  parameters_.emplace(range_, kSegmentElements, *rule_, pool_);
+  const int64_t segment_elements = limits_.segment_elements;
+  const int64_t parameter_bytes = VersionedParameters::BytesFor(range_, segment_elements, *rule_);
+  if (sums()) {
+    MUSTER_RETURN_IF_ERROR(Reserve(parameter_bytes + BufferPool::BytesFor(range_.count),
+                                   "parameters, optimizer state and sums", /*keep=*/false));
+  } else {
+    MUSTER_RETURN_IF_ERROR(Reserve(parameter_bytes, "parameters and optimizer state", /*keep=*/false));
+  }
+  parameters_.emplace(range_, segment_elements, *rule_, pool_);
   for (const Tensor& tensor : layout_.tensors()) {
     const int64_t begin = std::max(tensor.offset, range_.offset);
     const int64_t end = std::min(tensor.offset + tensor.count, range_.end());
@@ -78,8 +73,15 @@ absl::Status DenseTable::Allocate() {
   sum_ = pool_.Take(range_.count);
   // Padding is never summed; it stays zero.
   std::fill(sum_.span().begin(), sum_.span().end(), 0.0f);
-  MUSTER_ASSIGN_OR_RETURN(canonical_, CanonicalSum::Create(layout_, range_, kSegmentElements,
+  MUSTER_ASSIGN_OR_RETURN(canonical_, CanonicalSum::Create(layout_, range_, segment_elements,
                                                            contributions_, pool_, sum_.span()));
+  if (spec_.micro_batches > spec_.contributors) {
+    partial_sums_bytes_ = canonical_->BytesOfPartialSums();
+    MUSTER_RETURN_IF_ERROR(
+        Reserve(partial_sums_bytes_,
+                "the partial sums of contributors with several micro-batches (let these add them "
+                "up themselves, and push one)", /*keep=*/true));
+  }
   units_in_segment_.assign(static_cast<size_t>(parameters_->segment_count()), 0);
   for (int u = 0; u < canonical_->unit_count(); ++u) {
     ++units_in_segment_[static_cast<size_t>(canonical_->SegmentOfUnit(u))];
@@ -216,7 +218,7 @@ TableMetrics DenseTable::Metrics() const {
   TableMetrics metrics = metrics_;
   metrics.held_bytes = sums() ? canonical_->held_bytes() : assembly_->held_bytes();
   metrics.retired_bytes = parameters_->retired_bytes();
-  metrics.idle_bytes = pool_.idle_bytes();
+  metrics.idle_bytes = pool_.idle_bytes() + pool_.reserved_bytes();
   metrics.table_bytes = pool_.used_bytes() - metrics.held_bytes - metrics.retired_bytes;
   metrics.pins = static_cast<int64_t>(parameters_->pin_count());
   return metrics;
@@ -224,8 +226,8 @@ TableMetrics DenseTable::Metrics() const {
 
 SnapshotHeader DenseTable::Header() const {
   SnapshotHeader header{.spec = spec_, .version = version_, .update_count = update_count_};
-  for (int i = 0; i < parameters_->segment_count(); ++i) {
-    header.segment_versions.push_back(VersionOfSegment(i));
+  for (int i = 0; by_segments() && i < parameters_->segment_count(); ++i) {
+    header.segment_versions.push_back(parameters_->version(i));
   }
   if (streams_.has_value()) header.applied_steps = streams_->applied_steps();
   header.array_count = 1 + rule_->state_slots();
@@ -245,18 +247,15 @@ absl::Status DenseTable::VisitArrays(VisitPart visit) const {
 }
 
 absl::Status DenseTable::OnRestoreBegun(const SnapshotHeader& header) {
+  const size_t segments = by_segments() ? static_cast<size_t>(parameters_->segment_count()) : 0;
   bool good = header.array_count == 1 + rule_->state_slots() &&
-              header.array_elements == range_.count &&
-              static_cast<int>(header.segment_versions.size()) == parameters_->segment_count();
-  for (const Version version : header.segment_versions) {
-    good &= by_segments() ? version >= 0 : version == header.version;
-  }
+              header.array_elements == range_.count && header.segment_versions.size() == segments;
+  for (const Version version : header.segment_versions) good &= version >= 0;
   if (good) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat("expected a snapshot of ", 1 + rule_->state_slots(), " arrays of ", range_.count,
-                   " elements in ", parameters_->segment_count(), " segments, got ",
-                   header.array_count, " of ", header.array_elements, " in ",
-                   header.segment_versions.size(), ", or versions that cannot be"));
+  return absl::InvalidArgumentError(absl::StrCat(
+      "expected a snapshot of ", 1 + rule_->state_slots(), " arrays of ", range_.count,
+      " elements, ", segments, " segments with versions, got ", header.array_count, " of ",
+      header.array_elements, ", ", header.segment_versions.size(), " segments"));
 }
 
 void DenseTable::WriteArray(int array, int64_t offset, absl::Span<const float> values) {
@@ -275,7 +274,8 @@ void DenseTable::WriteArray(int array, int64_t offset, absl::Span<const float> v
 
 void DenseTable::OnRestored(const SnapshotHeader& header) {
   for (int i = 0; i < parameters_->segment_count(); ++i) {
-    parameters_->SetVersion(i, header.segment_versions[static_cast<size_t>(i)]);
+    parameters_->SetVersion(
+        i, by_segments() ? header.segment_versions[static_cast<size_t>(i)] : header.version);
   }
   if (sums()) SettleVersions();
 }

@@ -58,9 +58,6 @@ class DenseTable final : public Table {
                                                             MemoryAccount& account);
   ~DenseTable() override;
 
-  // Memory that Create takes.
-  static absl::StatusOr<int64_t> BytesOf(const TableSpec& spec);
-
   const Layout& layout() const { return layout_; }
   // What this server owns of the layout's space.
   Range range() const { return range_; }
@@ -100,6 +97,8 @@ class DenseTable final : public Table {
   void OnRestored(const SnapshotHeader& header) override;
 
   absl::Status Allocate();
+  // Takes memory from the account for arrays to come.
+  absl::Status Reserve(int64_t bytes, absl::string_view what, bool keep);
   bool sums() const { return spec_.consistency == Consistency::kSynchronous; }
   bool by_segments() const { return spec_.visibility == Visibility::kSegments; }
   // Nothing in the segment ever changes: it has every version.
@@ -148,7 +147,8 @@ class DenseTable final : public Table {
   std::vector<Range> trained_;  // of the range, what trains: in order, without padding
 
   // Synchronous.
-  PooledFloats sum_;  // of the range
+  PooledFloats sum_;                // of the range
+  int64_t partial_sums_bytes_ = 0;  // that may be held whatever the limit
   std::optional<CanonicalSum> canonical_;
   std::vector<int> units_in_segment_;
   std::vector<int> incomplete_units_;  // by segment

@@ -236,7 +236,7 @@ TableMetrics SparseTable::Metrics() const {
   TableMetrics metrics = metrics_;
   metrics.table_bytes = store_.bytes();
   metrics.held_bytes = received_.held_bytes();
-  metrics.idle_bytes = pool_.idle_bytes();
+  metrics.idle_bytes = pool_.idle_bytes() + pool_.reserved_bytes();
   metrics.rows = store_.row_count();
   return metrics;
 }

@@ -42,12 +42,14 @@ namespace muster {
 
 struct TableLimits {
   // Pushes that came before their turn, or that are not complete. Beyond it they wait; one push
-  // always fits.
+  // always fits, and so do the partial sums of contributors with several micro-batches.
   int64_t held_bytes = int64_t{1} << 30;
   // Older versions that are being read. Beyond it pulls wait.
   int64_t retired_bytes = int64_t{1} << 30;
   // Memory kept for reuse.
   int64_t idle_bytes = int64_t{64} << 20;
+  // Of dense tables: the unit of copies and of Visibility::kSegments.
+  int64_t segment_elements = kSegmentElements;
 };
 
 // How far a table and a contributor are: what whoever attaches needs to go on. A push that was

@@ -45,11 +45,11 @@ struct TableMetrics {
   int64_t updates_clipped = 0;
   // Not synchronous: how many pushes were applied between a contributor's last pull and its push.
   StalenessHistogram staleness;
-  // Gauges.
+  // Gauges. The four of bytes are all that the table has of the account.
   int64_t table_bytes = 0;    // parameters, optimizer state, sums
   int64_t held_bytes = 0;     // pushes that came before their turn, or are not yet complete
   int64_t retired_bytes = 0;  // older versions that somebody still reads
-  int64_t idle_bytes = 0;     // kept for reuse
+  int64_t idle_bytes = 0;     // kept for reuse, or reserved
   int64_t pins = 0;
   int64_t rows = 0;  // of a sparse table that were pushed
 };

@@ -20,7 +20,7 @@ struct SnapshotHeader {
   TableSpec spec;  // resolved
   Version version = 0;
   int64_t update_count = 0;  // updates applied, less those skipped
-  // Dense: by segment, its version. Of whole steps they are all `version`.
+  // Visibility::kSegments: by segment, its version.
   std::vector<Version> segment_versions;
   // Not synchronous: by micro-batch, the last step that was applied.
   std::vector<Step> applied_steps;

@@ -97,8 +97,9 @@ struct TableSpec {
   bool dense() const { return std::holds_alternative<DenseShape>(shape); }
 };
 
-// Elements of a segment, the unit of copies and of Visibility::kSegments: 1 MiB of f32. Segments
-// begin at the range's first element. Pushes and pulls in chunks of whole segments cost no copies.
+// Elements of a segment of a dense table, unless limits say otherwise: 1 MiB of f32. Segments begin
+// at the range's first element. Pushes and pulls in chunks of whole segments cost the fewest
+// copies.
 inline constexpr int64_t kSegmentElements = int64_t{1} << 18;
 
 // The layout that elements of a table are counted in: a dense table's tensors; a sparse table's
