@@ -54,7 +54,8 @@ absl::Status DenseTable::Allocate() {
     MUSTER_RETURN_IF_ERROR(Reserve(parameter_bytes + BufferPool::BytesFor(range_.count),
                                    "parameters, optimizer state and sums", /*keep=*/false));
   } else {
-    MUSTER_RETURN_IF_ERROR(Reserve(parameter_bytes, "parameters and optimizer state", /*keep=*/false));
+    MUSTER_RETURN_IF_ERROR(
+        Reserve(parameter_bytes, "parameters and optimizer state", /*keep=*/false));
   }
   parameters_.emplace(range_, segment_elements, *rule_, pool_);
   for (const Tensor& tensor : layout_.tensors()) {
@@ -80,7 +81,8 @@ absl::Status DenseTable::Allocate() {
     MUSTER_RETURN_IF_ERROR(
         Reserve(partial_sums_bytes_,
                 "the partial sums of contributors with several micro-batches (let these add them "
-                "up themselves, and push one)", /*keep=*/true));
+                "up themselves, and push one)",
+                /*keep=*/true));
   }
   units_in_segment_.assign(static_cast<size_t>(parameters_->segment_count()), 0);
   for (int u = 0; u < canonical_->unit_count(); ++u) {
