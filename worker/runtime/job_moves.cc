@@ -1,6 +1,5 @@
 // The part of the job runner that takes and gives parts of the state when the view changes.
 #include <array>
-#include <cstring>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,21 +22,16 @@ class MovableReplica : public MovableState {
     return Replica::FloatsPerElement(replica_.rule()) * static_cast<int64_t>(sizeof(float));
   }
   absl::Status Read(Range range, absl::Span<std::byte> bytes) override {
-    values_.resize(bytes.size() / sizeof(float));
-    replica_.PackRange(range, absl::MakeSpan(values_));
-    std::memcpy(bytes.data(), values_.data(), bytes.size());
+    replica_.PackRange(range, bytes);
     return absl::OkStatus();
   }
   absl::Status Write(Range range, absl::Span<const std::byte> bytes) override {
-    values_.resize(bytes.size() / sizeof(float));
-    std::memcpy(values_.data(), bytes.data(), bytes.size());
-    replica_.UnpackRange(range, values_);
+    replica_.UnpackRange(range, bytes);
     return absl::OkStatus();
   }
 
  private:
   Replica& replica_;
-  std::vector<float> values_;  // staging: chunks need not be aligned to floats
 };
 
 constexpr size_t kCounterWords = 6;

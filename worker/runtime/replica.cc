@@ -199,22 +199,14 @@ void Replica::BeginMove(std::vector<Range> ranges, bool receives_all) {
   coming_->CopyFrom(part_);
 }
 
-void Replica::PackRange(Range range, absl::Span<float> values) const {
-  auto out = values.begin();
-  for (int array = 0; array < arrays(); ++array) {
-    const absl::Span<const float> from = part_.Of(array, range);
-    out = std::copy(from.begin(), from.end(), out);
-  }
+void Replica::PackRange(Range range, absl::Span<std::byte> bytes) const {
+  part_.Pack(range, bytes);
 }
 
-void Replica::UnpackRange(Range range, absl::Span<const float> values) {
+void Replica::UnpackRange(Range range, absl::Span<const std::byte> bytes) {
   MutexLock lock(&mutex_);
   MUSTER_CHECK(coming_.has_value()) << "a range came that no move asked for";
-  for (int array = 0; array < arrays(); ++array) {
-    const absl::Span<const float> from =
-        values.subspan(Size(array) * Size(range.count), Size(range.count));
-    std::copy(from.begin(), from.end(), coming_->Of(array, range).begin());
-  }
+  coming_->Unpack(range, bytes);
 }
 
 void Replica::FinishMove(const ReplicaCounters& counters) {

@@ -119,9 +119,9 @@ class Replica {
   // there is nothing to come, and it stays.
   void BeginMove(std::vector<Range> ranges, bool receives_all) ABSL_LOCKS_EXCLUDED(mutex_);
   // All arrays, one after the other, of a range of the part that is held.
-  void PackRange(Range range, absl::Span<float> values) const;
+  void PackRange(Range range, absl::Span<std::byte> bytes) const;
   // The same into the part to come.
-  void UnpackRange(Range range, absl::Span<const float> values);
+  void UnpackRange(Range range, absl::Span<const std::byte> bytes);
   static int64_t FloatsPerElement(const UpdateRule& rule) { return 1 + rule.state_slots(); }
   // Everything has come: the state it is of.
   void FinishMove(const ReplicaCounters& counters) ABSL_LOCKS_EXCLUDED(mutex_);

@@ -1,7 +1,6 @@
 #include "worker/runtime/saved_part.h"
 
 #include <algorithm>
-#include <cstring>
 #include <numeric>
 #include <utility>
 #include <vector>
@@ -25,26 +24,17 @@ class SavingState : public MovableState {
     return Replica::FloatsPerElement(replica_.rule()) * static_cast<int64_t>(sizeof(float));
   }
   absl::Status Read(Range range, absl::Span<std::byte> bytes) override {
-    values_.resize(bytes.size() / sizeof(float));
-    replica_.PackRange(range, absl::MakeSpan(values_));
-    std::memcpy(bytes.data(), values_.data(), bytes.size());
+    replica_.PackRange(range, bytes);
     return absl::OkStatus();
   }
   absl::Status Write(Range range, absl::Span<const std::byte> bytes) override {
-    values_.resize(bytes.size() / sizeof(float));
-    std::memcpy(values_.data(), bytes.data(), bytes.size());
-    const auto count = static_cast<size_t>(range.count);
-    for (int array = 0; array < saved_.array_count(); ++array) {
-      const auto from = absl::MakeConstSpan(values_).subspan(static_cast<size_t>(array) * count);
-      std::copy_n(from.begin(), count, saved_.Of(array, range).begin());
-    }
+    saved_.Unpack(range, bytes);
     return absl::OkStatus();
   }
 
  private:
   const Replica& replica_;
   StatePart& saved_;
-  std::vector<float> values_;  // staging: chunks need not be aligned to floats
 };
 
 // As if the state were to move to those that write it, beside what is held.

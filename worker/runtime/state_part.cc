@@ -1,6 +1,7 @@
 #include "worker/runtime/state_part.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #include "base/check.h"
@@ -55,6 +56,24 @@ void BasicPart<T>::Put(int array, int64_t offset, absl::Span<const T> values) {
     const absl::Span<const T> piece =
         values.subspan(static_cast<size_t>(from - offset), static_cast<size_t>(to - from));
     std::copy(piece.begin(), piece.end(), Of(array, {from, to - from}).begin());
+  }
+}
+
+template <typename T>
+void BasicPart<T>::Pack(Range range, absl::Span<std::byte> bytes) const {
+  for (int array = 0; array < array_count(); ++array) {
+    const absl::Span<const T> from = Of(array, range);
+    const size_t size = from.size() * sizeof(T);
+    std::memcpy(bytes.data() + static_cast<size_t>(array) * size, from.data(), size);
+  }
+}
+
+template <typename T>
+void BasicPart<T>::Unpack(Range range, absl::Span<const std::byte> bytes) {
+  for (int array = 0; array < array_count(); ++array) {
+    const absl::Span<T> to = Of(array, range);
+    const size_t size = to.size() * sizeof(T);
+    std::memcpy(to.data(), bytes.data() + static_cast<size_t>(array) * size, size);
   }
 }
 

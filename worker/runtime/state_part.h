@@ -4,6 +4,7 @@
 #ifndef MUSTER_WORKER_RUNTIME_STATE_PART_H_
 #define MUSTER_WORKER_RUNTIME_STATE_PART_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -37,6 +38,10 @@ class BasicPart {
   absl::Span<const T> Array(int array) const { return arrays_[static_cast<size_t>(array)]; }
   // The arrays; nothing is left.
   std::vector<std::vector<T>> TakeArrays() && { return std::move(arrays_); }
+
+  // All arrays, one after the other, of `range`, as bytes. Requires: Holds(range).
+  void Pack(Range range, absl::Span<std::byte> bytes) const;
+  void Unpack(Range range, absl::Span<const std::byte> bytes);
 
   // Copies what both hold.
   void CopyFrom(const BasicPart& other);

@@ -29,6 +29,7 @@ StepBuffers::StepBuffers(const Layout& layout, std::shared_ptr<SharedArena> aren
   for (int block = 0; block < layout_.block_count(); ++block) {
     largest_block_ = std::max(largest_block_, layout_.RangeOfBlock(block).count);
   }
+  few_blocks_ = kBlockBuffers * largest_block_ >= layout_.padded_count();
 }
 
 absl::Status StepBuffers::Allocate(ElementBuffer& buffer, DType dtype, int64_t count, bool shared) {
@@ -44,10 +45,10 @@ absl::Status StepBuffers::Equip(const StepMemoryShape& shape, const std::vector<
   const bool rounds_parameters = IsHalfPrecision(shape.parameters);
   const bool rounds_gradients = IsHalfPrecision(shape.gradients);
   const int64_t all = layout_.padded_count();
-  const bool caches = shape.computes && shape.stage < 3 && (rounds_parameters || shape.stage > 0);
+  const bool gathers = shape.computes && shape.stage == 3 && !few_blocks_;
+  const bool caches = shape.computes && !gathers && (rounds_parameters || shape.stage > 0);
   // Gradients that are added up in f32 can be reduced where they are.
-  const bool flat = shape.stage < 2 || (shape.accumulates && !rounds_gradients);
-  const bool gathers = shape.computes && shape.stage == 3;
+  const bool flat = shape.stage < 2 || (shape.accumulates && !rounds_gradients) || few_blocks_;
   shape_ = shape;
   // What goes makes room for what comes.
   if (!caches) cache_ = ElementBuffer();
@@ -84,6 +85,11 @@ absl::Span<uint16_t> StepBuffers::OwnHalves(Range range) {
   if (cache_.empty()) return own_halves_.Of(0, range);
   return cache_.halves().subspan(static_cast<size_t>(range.offset),
                                  static_cast<size_t>(range.count));
+}
+
+std::byte* StepBuffers::ParameterPlace(int index, int block) const {
+  if (cache_.empty()) return parameter_buffers_[static_cast<size_t>(index)].at(0);
+  return cache_.at(layout_.RangeOfBlock(block).offset);
 }
 
 void StepBuffers::StoreReduced(Range block, int index) {

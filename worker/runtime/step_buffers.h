@@ -11,6 +11,9 @@
 //                gradients of several micro-batches are added up: 4 P besides (of f32 instead)
 //   of each 16-bit type one block in f32, for compute
 // A parameter server has no cache; it has of gradients what stage 2 has.
+// Where buffers of the largest block would be more than all blocks (there are few, or one outweighs
+// the others) each block has a place of its own instead, as in stage 1, and nothing is freed when
+// the stage changes.
 //
 // Compute works on f32, of 16-bit types on copies of single blocks; what is kept of the whole
 // space, and what goes over the wire, is of the type. A contribution is rounded once, when the
@@ -68,8 +71,8 @@ class StepBuffers {
   // ---- parameters, in their type
   // The cache from `element` on; null if there is none.
   std::byte* Cache(int64_t element) const { return cache_.at(element); }
-  // Of the largest block; stage 3.
-  std::byte* ParameterBuffer(int index) const { return parameter_buffers_[index].at(0); }
+  // Where the parameters of a block lie in stage 3: in that buffer, or in the cache.
+  std::byte* ParameterPlace(int index, int block) const;
   // Of a 16-bit type: the parameters of a range of the part.
   absl::Span<uint16_t> OwnHalves(Range range);
 
@@ -103,6 +106,7 @@ class StepBuffers {
   const Layout& layout_;
   const std::shared_ptr<SharedArena> arena_;
   int64_t largest_block_ = 0;
+  bool few_blocks_ = false;  // all together no more than the buffers
   StepMemoryShape shape_;
   ElementBuffer cache_;
   ElementBuffer gradient_;

@@ -77,7 +77,7 @@ void StepMemory::StartGather(int block) {
     const int slot = SlotOf(parameter_slots_, kNone);
     MUSTER_CHECK(slot != kNone) << "no buffer is free for block " << block;
     parameter_slots_[static_cast<size_t>(slot)] = block;
-    into = buffers_.ParameterBuffer(slot);
+    into = buffers_.ParameterPlace(slot, block);
   } else {
     into = buffers_.Cache(layout_.RangeOfBlock(block).offset);
   }
@@ -125,7 +125,7 @@ absl::StatusOr<const float*> StepMemory::Acquire(int block) {
   if (gather_->started(block)) {
     if (absl::Status status = gather_->WaitFor(block); !status.ok()) return Failed(status);
   }
-  return Widened(block, buffers_.ParameterBuffer(SlotOf(parameter_slots_, block)));
+  return Widened(block, buffers_.ParameterPlace(SlotOf(parameter_slots_, block), block));
 }
 
 void StepMemory::Release(int block) {

@@ -68,6 +68,23 @@ TEST(StatePartTest, CopiesWhatBothHold) {
   }
 }
 
+TEST(StatePartTest, WhatIsPackedUnpacksWhereItBelongs) {
+  const Range whole{0, 3000};
+  StatePart from({whole}, 2);
+  std::iota(from.Array(0).begin(), from.Array(0).end(), 0.0f);
+  std::iota(from.Array(1).begin(), from.Array(1).end(), 0.5f);
+  const Range range{1003, 1001};
+  std::vector<std::byte> bytes(2 * 1001 * sizeof(float) + 1);
+  const auto at = absl::MakeSpan(bytes).subspan(1);  // aligned to nothing
+  from.Pack(range, at);
+  StatePart to({{range.offset - 5, range.count + 5}}, 2);
+  to.Unpack(range, at);
+  for (int array : {0, 1}) {
+    EXPECT_EQ(to.Of(array, range), from.Of(array, range));
+    EXPECT_EQ(to.Array(array)[4], 0.0f);
+  }
+}
+
 TEST(StatePartTest, NothingIsHeldOfNothing) {
   const StatePart nothing;
   EXPECT_EQ(nothing.element_count(), 0);

@@ -205,6 +205,25 @@ TEST_F(StrategiesTest, StrategiesMakeTheSameBitsOfRoundedTypes) {
   }
 }
 
+// So many blocks of like size that those on their way take less memory than all together.
+TEST_F(StrategiesTest, ManyBlocksGoThroughFewBuffers) {
+  spec_.model = MlpSpec{.hidden = std::vector<int32_t>(9, 24)};
+  spec_.training.micro_batch = 48 / 3;
+  spec_.training.evaluate_every = 5;
+  for (int ranks : {1, 3, 4}) {
+    const Result expected = TrainIn(ranks, {});
+    for (const Strategy& strategy :
+         {Strategy{.stage = 1}, Strategy{.stage = 2}, Strategy{.stage = 3},
+          Strategy{.sync = SyncPath::kParameterServer, .servers = 2}}) {
+      SCOPED_TRACE(absl::StrCat(ranks, " ranks, ", ToString(strategy)));
+      const Result result = TrainIn(ranks, strategy);
+      EXPECT_EQ(result.arrays, expected.arrays);
+      EXPECT_EQ(result.hash, expected.hash);
+      EXPECT_EQ(result.losses, expected.losses);
+    }
+  }
+}
+
 TEST_F(StrategiesTest, FrozenTensorsStayAsTheyAreInEveryStage) {
   spec_.training.optimizer.groups = {{.tensors = {"fc1.*"}, .frozen = true}};
   const Result expected = TrainIn(3, {});
