@@ -24,6 +24,7 @@
 #include "client/commands/job_commands.h"
 #include "client/commands/tune.h"
 #include "client/commands/up.h"
+#include "client/commands/verify.h"
 #include "client/output/console.h"
 #include "proto/rpc/address.h"
 #include "proto/rpc/grpc_log.h"
@@ -150,15 +151,67 @@ int RunTune(TuneCommandOptions options) {
   return TuneCommand(options, files, &console);
 }
 
-int RunUp(UpOptions options) {
+CLI::App* AddVerify(CLI::App* app, VerifyCommandOptions* options) {
+  CLI::App* verify = app->add_subcommand(
+      "verify",
+      "Run a job here under every strategy, with switches and a death; exit 1 unless all end with "
+      "the same bits");
+  verify->add_option("--job", options->job_file, "Job file (.yaml, .json, .textproto)")
+      ->required()
+      ->check(NotEmpty);
+  verify->add_option("--steps", options->plan.steps, "Steps of each run")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 31));
+  verify->add_option("--workers", options->plan.workers, "Number of worker processes")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 1024));
+  verify
+      ->add_option("--servers", options->plan.servers,
+                   "Number of parameter server processes; 0: none of the strategies with them")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 512));
+  verify
+      ->add_option("--threads", options->threads,
+                   "Compute threads of each worker; by default the cores are shared out")
+      ->check(CLI::Range(1, 1024));
+  verify->add_option("--seed", options->plan.seed, "Of the random switches and the death")
+      ->capture_default_str();
+  verify->add_option("--transport", options->transports, "Of tcp, shm, libfabric")
+      ->delimiter(',')
+      ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
+      ->capture_default_str();
+  verify->add_option("--json", options->json_file, "Write what was found here as JSON")
+      ->check(NotEmpty);
+  verify
+      ->add_option("--run-directory", options->run_directory,
+                   "For each run's logs, metrics and checkpoints; by default runs/<time>-<pid>")
+      ->check(NotEmpty);
+  return verify;
+}
+
+// What commands that start a fleet find out by themselves. Returns an exit code that is not 0 if
+// they can't.
+template <typename Options>
+int CompleteFleetOptions(int workers, Options* options) {
   const absl::StatusOr<std::string> directory = BinaryDirectory();
   if (!directory.ok()) return Complain(directory.status(), 1);
-  options.binary_directory = *directory;
-  if (options.run_directory.empty()) options.run_directory = DefaultRunDirectory();
-  if (options.threads == 0) {
+  options->binary_directory = *directory;
+  if (options->run_directory.empty()) options->run_directory = DefaultRunDirectory();
+  if (options->threads == 0) {
     const int cores = static_cast<int>(std::thread::hardware_concurrency());
-    options.threads = std::max(1, cores / options.workers);
+    options->threads = std::max(1, cores / workers);
   }
+  return 0;
+}
+
+int RunVerify(VerifyCommandOptions options) {
+  if (const int code = CompleteFleetOptions(options.plan.workers, &options); code != 0) return code;
+  Console console(stdout, IsTerminal(stdout));
+  return VerifyCommand(options, &console);
+}
+
+int RunUp(UpOptions options) {
+  if (const int code = CompleteFleetOptions(options.workers, &options); code != 0) return code;
   Console console(stdout, IsTerminal(stdout) && !options.json);
   return UpCommand(options, &console);
 }
@@ -240,6 +293,9 @@ int Main(int argc, char** argv) {
   doctor->add_flag("--json", doctor_options.json, "JSON for scripts, one object a line");
   TuneCommandOptions tune_options;
   const CLI::App* tune = AddTune(&app, &tune_options);
+  VerifyCommandOptions verify_options;
+  verify_options.threads = 0;
+  const CLI::App* verify = AddVerify(&app, &verify_options);
   std::vector<std::string> commands;
   for (const CLI::App* command : app.get_subcommands(nullptr)) {
     commands.push_back(command->get_name());
@@ -261,6 +317,7 @@ int Main(int argc, char** argv) {
   // gRPC's threads may log until the process ends; what matters is in the status of a failed call.
   RouteGrpcLogTo(*MakeSilentLogger().release());
   if (up->parsed()) return RunUp(up_options);
+  if (verify->parsed()) return RunVerify(std::move(verify_options));
   if (tune->parsed()) return RunTune(std::move(tune_options));
   if (doctor->parsed()) {
     if (const auto address = ParseAddressToDial(doctor_options.coordinator);

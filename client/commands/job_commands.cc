@@ -70,6 +70,18 @@ int Complain(const absl::Status& status, int exit_code) {
   return exit_code;
 }
 
+absl::Status CheckCanBeWritten(FileSystem& files, const std::string& path, const char* flag) {
+  if (path.empty()) return absl::OkStatus();
+  if (files.ListDirectory(path).ok()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(flag, " ", path, ": is a directory; name a file in it"));
+  }
+  MUSTER_ASSIGN_OR_RETURN(const bool exists, files.Exists(ParentDirectory(path)));
+  if (exists) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat(flag, " ", path, ": there is no directory ", ParentDirectory(path)));
+}
+
 int SubmitCommand(const ClientCommandOptions& options, const std::string& file, bool wait,
                   Console* console) {
   const absl::StatusOr<v1::JobDescription> description = ReadJobFile(file);

@@ -10,6 +10,7 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
+#include "base/file.h"
 #include "client/output/console.h"
 
 namespace muster {
@@ -45,6 +46,10 @@ struct StrategyChange {
 int SwitchCommand(const ClientCommandOptions& options, const std::string& job_id,
                   const StrategyChange& change, absl::Duration timeout, Console* console);
 int CancelCommand(const ClientCommandOptions& options, const std::string& job_id, Console* console);
+
+// Of a file to be written at the end of a long run, what can be known before: INVALID_ARGUMENT,
+// with `flag` before it, if `path` is a directory or in none. An empty path is fine.
+absl::Status CheckCanBeWritten(FileSystem& files, const std::string& path, const char* flag);
 
 // Says "muster: what" on standard error and returns `exit_code`.
 int Complain(const absl::Status& status, int exit_code);

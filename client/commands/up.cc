@@ -18,19 +18,6 @@
 namespace muster {
 namespace {
 
-// What would otherwise fail only at the end of a long run.
-absl::Status CheckCanBeWritten(FileSystem& files, const std::string& path, const char* flag) {
-  if (path.empty()) return absl::OkStatus();
-  if (files.ListDirectory(path).ok()) {
-    return absl::InvalidArgumentError(
-        absl::StrCat(flag, " ", path, ": is a directory; name a file in it"));
-  }
-  MUSTER_ASSIGN_OR_RETURN(const bool exists, files.Exists(ParentDirectory(path)));
-  if (exists) return absl::OkStatus();
-  return absl::InvalidArgumentError(
-      absl::StrCat(flag, " ", path, ": there is no directory ", ParentDirectory(path)));
-}
-
 // What the flags can get wrong together, and what the coordinator would refuse. Writes nothing.
 absl::Status CheckUsage(const UpOptions& options, FileSystem& files) {
   MUSTER_RETURN_IF_ERROR(Annotate(ParseHostPort(options.listen).status(), "--listen"));

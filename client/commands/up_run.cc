@@ -218,6 +218,12 @@ void UpRun::Show(v1::Job job) {
   display_.Update(job, absl::Now());
   summary_.Update(job);
   job_ = std::move(job);
+  if (on_job_) on_job_(*job_);
+}
+
+void UpRun::KillWorker(const std::string& name) {
+  Say(absl::StrCat("killing ", name));
+  fleet_.SignalWorker(name, SIGKILL);
 }
 
 void UpRun::Stop() {

@@ -3,10 +3,12 @@
 #ifndef MUSTER_CLIENT_COMMANDS_UP_RUN_H_
 #define MUSTER_CLIENT_COMMANDS_UP_RUN_H_
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
@@ -24,6 +26,11 @@ class UpRun {
   // Blocks the signals it handles, for this thread and those started later.
   UpRun(const UpOptions& options, Console* console, Console* log, FileSystem* files);
   ~UpRun();
+
+  // Run calls this with each state of the job that comes.
+  void OnJob(std::function<void(const v1::Job& job)> on_job) { on_job_ = std::move(on_job); }
+  // SIGKILL to one worker, as if its host had failed.
+  void KillWorker(const std::string& name);
 
   // Without a job: until a signal comes. CANCELLED if interrupted; otherwise an error says why the
   // run could not go on. A job that ended in failure is no error here: see job().
@@ -64,6 +71,7 @@ class UpRun {
   const int signals_;       // a signalfd
   Fleet fleet_;
   JobDisplay display_;
+  std::function<void(const v1::Job& job)> on_job_;
   std::unique_ptr<JobFollower> follower_;
   std::optional<v1::Job> job_;
   std::optional<absl::Status> finished_;  // of following the job

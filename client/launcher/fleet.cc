@@ -180,6 +180,14 @@ void Fleet::SignalWorkers(int signal) {
   }
 }
 
+void Fleet::SignalWorker(const std::string& name, int signal) {
+  for (const auto& process : processes_) {
+    if (process->is_worker && process->name == name && process->child != nullptr) {
+      process->child->Signal(signal);
+    }
+  }
+}
+
 void Fleet::SignalCoordinator(int signal) {
   if (coordinator_running()) processes_.front()->child->Signal(signal);
 }

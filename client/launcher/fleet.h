@@ -73,6 +73,8 @@ class Fleet {
   int running_servers() const;
   bool coordinator_running() const;
   void SignalWorkers(int signal);
+  // Does nothing if there is no such process, or it has ended.
+  void SignalWorker(const std::string& name, int signal);
   void SignalCoordinator(int signal);
   // Kills all and waits for their end.
   void Kill();
