@@ -43,6 +43,8 @@ class UpRun {
   // Of the job that Run was given, also if it was not taken.
   const RunSummary& summary() const { return summary_; }
   absl::Duration elapsed() const { return elapsed_; }
+  // Whether a signal asked for the end, in whatever phase.
+  bool interrupted() const { return interrupts_ > 0; }
 
  private:
   // A worker that died and is to come back.

@@ -111,7 +111,7 @@ absl::StatusOr<VerifyResult> VerifyRuns::MakeIn(const std::string& directory, co
   });
   const absl::Status status = fleet.Run(job);
   fleet.Stop();
-  if (absl::IsCancelled(status)) return status;
+  if (fleet.interrupted()) return absl::CancelledError("interrupted");
   const auto fail = [&](std::string reason) {
     result.reason = std::move(reason);
     return result;

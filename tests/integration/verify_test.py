@@ -4,9 +4,10 @@ import json
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 
-from harness import BINARIES, FleetTest, main, write_idx
+from harness import BINARIES, FleetTest, main, wait_until, write_idx
 
 STEPS = 8
 
@@ -132,6 +133,17 @@ class VerifyTest(FleetTest):
             self.assertIn(said, text)
             self.assertEqual(text.count("\n"), 1, text)
             self.assertIsNone(found)
+
+    def test_an_interrupt_ends_it_whatever_the_run_does(self):
+        runs = self.directory / "runs"
+        process = self.start("muster", "verify", "--job", self.small_job(), "--steps", STEPS,
+                             "--run-directory", runs, cwd=self.directory)
+        self.assertTrue(wait_until((runs / "direct-tcp").exists))
+        process.send_signal(signal.SIGINT)
+        text, _ = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 1, text)
+        self.assertIn("interrupted", text)
+        self.assertFalse((runs / "switches-1").exists())
 
     def test_checkpoints_are_compared(self):
         def trained(name, **changes):
