@@ -7,6 +7,7 @@
 #include "proto/convert/control.h"
 #include "proto/convert/field.h"
 #include "proto/convert/job.h"
+#include "proto/convert/strategy.h"
 
 namespace muster {
 namespace {
