@@ -9,6 +9,7 @@
 #include "base/random.h"
 #include "base/status_macros.h"
 #include "proto/convert/job.h"
+#include "proto/convert/strategy.h"
 
 namespace muster {
 namespace {
