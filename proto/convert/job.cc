@@ -98,42 +98,6 @@ absl::StatusOr<IdxDataSpec> ConvertData(const v1::Data& data) {
   return spec;
 }
 
-absl::StatusOr<LearningRateSpec> ConvertLearningRate(const v1::LearningRate& rate) {
-  LearningRateSpec spec;
-  MUSTER_RETURN_IF_ERROR(CheckFinitePositive("training.learning_rate.peak", rate.peak()));
-  MUSTER_RETURN_IF_ERROR(
-      CheckRange("training.learning_rate.warmup_steps", rate.warmup_steps(), 0, kMaxJobSteps));
-  MUSTER_RETURN_IF_ERROR(CheckFiniteAtLeastZero("training.learning_rate.final", rate.final()));
-  if (rate.final() > rate.peak()) {
-    return FieldError("training.learning_rate.final",
-                      absl::StrFormat("at most the peak (%g)", rate.peak()),
-                      absl::StrFormat("%g", rate.final()));
-  }
-  spec.peak = rate.peak();
-  spec.warmup_steps = rate.warmup_steps();
-  spec.final = rate.final();
-  switch (rate.schedule()) {
-    case v1::LearningRate::SCHEDULE_UNSPECIFIED:
-    case v1::LearningRate::CONSTANT:
-      spec.schedule = LearningRateSpec::Schedule::kConstant;
-      break;
-    case v1::LearningRate::COSINE:
-      spec.schedule = LearningRateSpec::Schedule::kCosine;
-      break;
-    case v1::LearningRate::LINEAR:
-      spec.schedule = LearningRateSpec::Schedule::kLinear;
-      break;
-    default:
-      return FieldError("training.learning_rate.schedule", "CONSTANT, COSINE or LINEAR",
-                        absl::StrCat("number ", static_cast<int>(rate.schedule())));
-  }
-  if (spec.schedule == LearningRateSpec::Schedule::kConstant && spec.final != 0) {
-    return absl::InvalidArgumentError(
-        "training.learning_rate.final: is for the schedules COSINE and LINEAR only");
-  }
-  return spec;
-}
-
 absl::StatusOr<TrainingSpec> ConvertTraining(const v1::Training& training) {
   TrainingSpec spec;
   MUSTER_RETURN_IF_ERROR(CheckRange("training.steps", training.steps(), 0, kMaxJobSteps));
@@ -161,8 +125,10 @@ absl::StatusOr<TrainingSpec> ConvertTraining(const v1::Training& training) {
   spec.global_batch = training.global_batch();
   spec.micro_batch = training.micro_batch();
   spec.seed = training.seed();
-  MUSTER_ASSIGN_OR_RETURN(spec.optimizer, OptimizerSpecFromProto(training.optimizer()));
-  MUSTER_ASSIGN_OR_RETURN(spec.learning_rate, ConvertLearningRate(training.learning_rate()));
+  MUSTER_ASSIGN_OR_RETURN(spec.optimizer,
+                          OptimizerSpecFromProto(training.optimizer(), "training.optimizer"));
+  MUSTER_ASSIGN_OR_RETURN(spec.learning_rate, LearningRateSpecFromProto(training.learning_rate(),
+                                                                        "training.learning_rate"));
   if (spec.steps != 0 && spec.learning_rate.warmup_steps >= spec.steps) {
     return FieldError("training.learning_rate.warmup_steps",
                       absl::StrFormat("less than training.steps (%d)", spec.steps),

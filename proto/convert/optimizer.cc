@@ -11,16 +11,15 @@
 namespace muster {
 namespace {
 
-constexpr char kPath[] = "training.optimizer";
 constexpr int kMaxGroups = 1'000;
 constexpr int kMaxPatterns = 1'000;  // of one group
 constexpr size_t kMaxPatternBytes = 255;
 
-absl::StatusOr<SgdSpec> ConvertSgd(const v1::Sgd& from) {
-  MUSTER_RETURN_IF_ERROR(CheckFraction("training.optimizer.sgd.momentum", from.momentum()));
+absl::StatusOr<SgdSpec> ConvertSgd(const std::string& path, const v1::Sgd& from) {
+  MUSTER_RETURN_IF_ERROR(CheckFraction(Field(path, "momentum"), from.momentum()));
   if (from.nesterov() && from.momentum() == 0) {
     return absl::InvalidArgumentError(
-        "training.optimizer.sgd.nesterov: needs a momentum greater than 0");
+        absl::StrCat(path, ".nesterov: needs a momentum greater than 0"));
   }
   return SgdSpec{.momentum = from.momentum(), .nesterov = from.nesterov()};
 }
@@ -40,36 +39,36 @@ absl::Status ConvertEpsilon(absl::string_view path, const Message& from, Spec* s
   return CheckFinitePositive(absl::StrCat(path, ".epsilon"), spec->epsilon);
 }
 
-absl::StatusOr<AdamWSpec> ConvertAdamW(const v1::AdamW& from) {
+absl::StatusOr<AdamWSpec> ConvertAdamW(const std::string& path, const v1::AdamW& from) {
   AdamWSpec spec;
-  MUSTER_RETURN_IF_ERROR(ConvertBetas("training.optimizer.adamw", from, &spec));
-  MUSTER_RETURN_IF_ERROR(ConvertEpsilon("training.optimizer.adamw", from, &spec));
+  MUSTER_RETURN_IF_ERROR(ConvertBetas(path, from, &spec));
+  MUSTER_RETURN_IF_ERROR(ConvertEpsilon(path, from, &spec));
   return spec;
 }
 
-absl::StatusOr<LambSpec> ConvertLamb(const v1::Lamb& from) {
+absl::StatusOr<LambSpec> ConvertLamb(const std::string& path, const v1::Lamb& from) {
   LambSpec spec;
-  MUSTER_RETURN_IF_ERROR(ConvertBetas("training.optimizer.lamb", from, &spec));
-  MUSTER_RETURN_IF_ERROR(ConvertEpsilon("training.optimizer.lamb", from, &spec));
+  MUSTER_RETURN_IF_ERROR(ConvertBetas(path, from, &spec));
+  MUSTER_RETURN_IF_ERROR(ConvertEpsilon(path, from, &spec));
   spec.always_adapt = from.always_adapt();
   return spec;
 }
 
-absl::StatusOr<LionSpec> ConvertLion(const v1::Lion& from) {
+absl::StatusOr<LionSpec> ConvertLion(const std::string& path, const v1::Lion& from) {
   LionSpec spec;
-  MUSTER_RETURN_IF_ERROR(ConvertBetas("training.optimizer.lion", from, &spec));
+  MUSTER_RETURN_IF_ERROR(ConvertBetas(path, from, &spec));
   return spec;
 }
 
-absl::StatusOr<AdagradSpec> ConvertAdagrad(const v1::Adagrad& from) {
+absl::StatusOr<AdagradSpec> ConvertAdagrad(const std::string& path, const v1::Adagrad& from) {
   AdagradSpec spec;
   spec.learning_rate_decay = from.learning_rate_decay();
   spec.initial_accumulator = from.initial_accumulator();
-  MUSTER_RETURN_IF_ERROR(CheckFiniteAtLeastZero("training.optimizer.adagrad.learning_rate_decay",
-                                                spec.learning_rate_decay));
-  MUSTER_RETURN_IF_ERROR(CheckFiniteAtLeastZero("training.optimizer.adagrad.initial_accumulator",
-                                                spec.initial_accumulator));
-  MUSTER_RETURN_IF_ERROR(ConvertEpsilon("training.optimizer.adagrad", from, &spec));
+  MUSTER_RETURN_IF_ERROR(
+      CheckFiniteAtLeastZero(Field(path, "learning_rate_decay"), spec.learning_rate_decay));
+  MUSTER_RETURN_IF_ERROR(
+      CheckFiniteAtLeastZero(Field(path, "initial_accumulator"), spec.initial_accumulator));
+  MUSTER_RETURN_IF_ERROR(ConvertEpsilon(path, from, &spec));
   return spec;
 }
 
@@ -105,45 +104,83 @@ absl::StatusOr<ParameterGroupSpec> ConvertGroup(const std::string& path,
 
 }  // namespace
 
-absl::StatusOr<OptimizerSpec> OptimizerSpecFromProto(const v1::Optimizer& optimizer) {
+absl::StatusOr<OptimizerSpec> OptimizerSpecFromProto(const v1::Optimizer& optimizer,
+                                                     absl::string_view path) {
   OptimizerSpec spec;
   MUSTER_RETURN_IF_ERROR(
-      CheckFiniteAtLeastZero(Field(kPath, "weight_decay"), optimizer.weight_decay()));
+      CheckFiniteAtLeastZero(Field(path, "weight_decay"), optimizer.weight_decay()));
   spec.weight_decay = optimizer.weight_decay();
   switch (optimizer.rule_case()) {
     case v1::Optimizer::kSgd: {
-      MUSTER_ASSIGN_OR_RETURN(spec.rule, ConvertSgd(optimizer.sgd()));
+      MUSTER_ASSIGN_OR_RETURN(spec.rule, ConvertSgd(Field(path, "sgd"), optimizer.sgd()));
       break;
     }
     case v1::Optimizer::kAdamw: {
-      MUSTER_ASSIGN_OR_RETURN(spec.rule, ConvertAdamW(optimizer.adamw()));
+      MUSTER_ASSIGN_OR_RETURN(spec.rule, ConvertAdamW(Field(path, "adamw"), optimizer.adamw()));
       break;
     }
     case v1::Optimizer::kLamb: {
-      MUSTER_ASSIGN_OR_RETURN(spec.rule, ConvertLamb(optimizer.lamb()));
+      MUSTER_ASSIGN_OR_RETURN(spec.rule, ConvertLamb(Field(path, "lamb"), optimizer.lamb()));
       break;
     }
     case v1::Optimizer::kLion: {
-      MUSTER_ASSIGN_OR_RETURN(spec.rule, ConvertLion(optimizer.lion()));
+      MUSTER_ASSIGN_OR_RETURN(spec.rule, ConvertLion(Field(path, "lion"), optimizer.lion()));
       break;
     }
     case v1::Optimizer::kAdagrad: {
-      MUSTER_ASSIGN_OR_RETURN(spec.rule, ConvertAdagrad(optimizer.adagrad()));
+      MUSTER_ASSIGN_OR_RETURN(spec.rule,
+                              ConvertAdagrad(Field(path, "adagrad"), optimizer.adagrad()));
       break;
     }
     case v1::Optimizer::RULE_NOT_SET:
       return absl::InvalidArgumentError(
-          absl::StrCat(kPath, ": needs one of sgd, adamw, lamb, lion, adagrad"));
+          absl::StrCat(path, ": needs one of sgd, adamw, lamb, lion, adagrad"));
   }
   if (optimizer.groups_size() > kMaxGroups) {
-    return FieldError(Field(kPath, "groups"), absl::StrFormat("a list of at most %d", kMaxGroups),
+    return FieldError(Field(path, "groups"), absl::StrFormat("a list of at most %d", kMaxGroups),
                       absl::StrCat(optimizer.groups_size()));
   }
   for (int i = 0; i < optimizer.groups_size(); ++i) {
     MUSTER_ASSIGN_OR_RETURN(
         ParameterGroupSpec group,
-        ConvertGroup(absl::StrFormat("%s.groups[%d]", kPath, i), optimizer.groups(i)));
+        ConvertGroup(absl::StrFormat("%s.groups[%d]", path, i), optimizer.groups(i)));
     spec.groups.push_back(std::move(group));
+  }
+  return spec;
+}
+
+absl::StatusOr<LearningRateSpec> LearningRateSpecFromProto(const v1::LearningRate& rate,
+                                                           absl::string_view path) {
+  LearningRateSpec spec;
+  MUSTER_RETURN_IF_ERROR(CheckFinitePositive(Field(path, "peak"), rate.peak()));
+  MUSTER_RETURN_IF_ERROR(
+      CheckRange(Field(path, "warmup_steps"), rate.warmup_steps(), 0, kMaxJobSteps));
+  MUSTER_RETURN_IF_ERROR(CheckFiniteAtLeastZero(Field(path, "final"), rate.final()));
+  if (rate.final() > rate.peak()) {
+    return FieldError(Field(path, "final"), absl::StrFormat("at most the peak (%g)", rate.peak()),
+                      absl::StrFormat("%g", rate.final()));
+  }
+  spec.peak = rate.peak();
+  spec.warmup_steps = rate.warmup_steps();
+  spec.final = rate.final();
+  switch (rate.schedule()) {
+    case v1::LearningRate::SCHEDULE_UNSPECIFIED:
+    case v1::LearningRate::CONSTANT:
+      spec.schedule = LearningRateSpec::Schedule::kConstant;
+      break;
+    case v1::LearningRate::COSINE:
+      spec.schedule = LearningRateSpec::Schedule::kCosine;
+      break;
+    case v1::LearningRate::LINEAR:
+      spec.schedule = LearningRateSpec::Schedule::kLinear;
+      break;
+    default:
+      return FieldError(Field(path, "schedule"), "CONSTANT, COSINE or LINEAR",
+                        absl::StrCat("number ", static_cast<int>(rate.schedule())));
+  }
+  if (spec.schedule == LearningRateSpec::Schedule::kConstant && spec.final != 0) {
+    return absl::InvalidArgumentError(
+        absl::StrCat(path, ".final: is for the schedules COSINE and LINEAR only"));
   }
   return spec;
 }

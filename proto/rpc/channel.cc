@@ -5,11 +5,14 @@
 #include <grpcpp/security/credentials.h>
 #include <grpcpp/support/channel_arguments.h>
 
+#include "proto/rpc/bulk.h"
 #include "proto/rpc/limits.h"
 
 namespace muster {
 
-std::shared_ptr<grpc::Channel> NewChannel(const std::string& address) {
+namespace {
+
+grpc::ChannelArguments Arguments() {
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
@@ -20,6 +23,18 @@ std::shared_ptr<grpc::Channel> NewChannel(const std::string& address) {
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);
   arguments.SetMaxReceiveMessageSize(kMaxMessageBytes);
   arguments.SetMaxSendMessageSize(kMaxMessageBytes);
+  return arguments;
+}
+
+}  // namespace
+
+std::shared_ptr<grpc::Channel> NewChannel(const std::string& address) {
+  return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), Arguments());
+}
+
+std::shared_ptr<grpc::Channel> NewBulkChannel(const std::string& address) {
+  grpc::ChannelArguments arguments = Arguments();
+  SetBulkArguments(arguments);
   return grpc::CreateCustomChannel(address, grpc::InsecureChannelCredentials(), arguments);
 }
 

@@ -14,6 +14,9 @@ namespace muster {
 // Connects on the first call. Proxies from the environment are not used.
 std::shared_ptr<grpc::Channel> NewChannel(const std::string& address);
 
+// The same for large amounts of data (bulk.h).
+std::shared_ptr<grpc::Channel> NewBulkChannel(const std::string& address);
+
 }  // namespace muster
 
 #endif  // MUSTER_PROTO_RPC_CHANNEL_H_

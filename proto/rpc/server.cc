@@ -11,6 +11,7 @@
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "proto/rpc/address.h"
+#include "proto/rpc/bulk.h"
 #include "proto/rpc/limits.h"
 
 namespace muster {
@@ -48,8 +49,10 @@ absl::StatusOr<RunningServer> StartServer(const ServerOptions& options) {
   builder.AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS, options.max_concurrent_streams);
   builder.SetMaxReceiveMessageSize(kMaxMessageBytes);
   builder.SetMaxSendMessageSize(kMaxMessageBytes);
+  if (options.bulk) SetBulkArguments(builder);
   grpc::ResourceQuota quota("muster");
   quota.SetMaxThreads(options.max_threads);
+  if (options.memory_bytes > 0) quota.Resize(static_cast<size_t>(options.memory_bytes));
   builder.SetResourceQuota(quota);
 
   result.server = builder.BuildAndStart();

@@ -6,6 +6,7 @@
 #include <grpcpp/impl/service_type.h>
 #include <grpcpp/server.h>
 
+#include <cstdint>
 #include <memory>
 #include <string>
 #include <utility>
@@ -32,6 +33,11 @@ struct ServerOptions {
   int max_concurrent_streams = 1024;
   // Threads for services with the synchronous API.
   int max_threads = 64;
+  // Largest memory that gRPC takes for what it receives and sends; calls fail with
+  // RESOURCE_EXHAUSTED beyond it. 0: no limit.
+  int64_t memory_bytes = 0;
+  // Moves large amounts of data (bulk.h).
+  bool bulk = false;
 };
 
 struct RunningServer {

@@ -24,6 +24,7 @@ extern const FuzzTarget kJobJsonTarget;          // job_file_fuzz.cc
 extern const FuzzTarget kJobTextprotoTarget;     // job_file_fuzz.cc
 extern const FuzzTarget kLogLineTarget;          // log_line_fuzz.cc
 extern const FuzzTarget kLearnRequestTarget;     // state_transfer_fuzz.cc
+extern const FuzzTarget kPayloadFrameTarget;     // payload_frame_fuzz.cc
 extern const FuzzTarget kStateTransferTarget;    // state_transfer_fuzz.cc
 extern const FuzzTarget kTcpDataHeaderTarget;    // tcp_frame_fuzz.cc
 extern const FuzzTarget kTcpControlTarget;       // tcp_frame_fuzz.cc
@@ -37,9 +38,10 @@ inline constexpr std::array kAllFuzzTargets = {&kAddressTarget,        &kManifes
                                                &kGzipTarget,           &kIdxTarget,
                                                &kJobYamlTarget,        &kJobJsonTarget,
                                                &kJobTextprotoTarget,   &kLogLineTarget,
-                                               &kLearnRequestTarget,   &kStateTransferTarget,
-                                               &kTcpDataHeaderTarget,  &kTcpControlTarget,
-                                               &kTcpHelloTarget,       &kTcpAnswerTarget};
+                                               &kLearnRequestTarget,   &kPayloadFrameTarget,
+                                               &kStateTransferTarget,  &kTcpDataHeaderTarget,
+                                               &kTcpControlTarget,     &kTcpHelloTarget,
+                                               &kTcpAnswerTarget};
 
 // Null if there is none of that name.
 inline const FuzzTarget* FindFuzzTarget(absl::string_view name) {
