@@ -77,6 +77,11 @@ void TuneProcess() {
   mallopt(M_TRIM_THRESHOLD, 2147483647);
 }
 
+void KeepFreedMemory() {
+  mallopt(M_ARENA_MAX, 1);
+  mallopt(M_TOP_PAD, 64 << 20);
+}
+
 SignalThread::SignalThread(std::function<void(int)> first) : first_(std::move(first)) {
   signal(SIGPIPE, SIG_IGN);
   const sigset_t set = Signals();
