@@ -32,6 +32,7 @@ const std::vector<Layer>& Layers() {
       {"worker/core", {"base", "state", "worker/core"}},
       {"worker", {"base", "proto", "muster/v1", "collectives", "state", "worker"}},
       {"client/doctor", {"base", "collectives/topology", "client/doctor"}},
+      {"client/parameters", {"base", "proto", "muster/v1", "state", "client/parameters"}},
       {"client/tune", {"base", "collectives", "client/tune"}},
       {"client", {"base", "proto", "muster/v1", "client"}},
   };
