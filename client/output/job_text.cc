@@ -124,8 +124,10 @@ std::string Name(v1::WorkerPhase phase) {
 
 std::string SyncPathText(const v1::Job& job) {
   const v1::Communication::Algorithm asked = job.description().communication().algorithm();
-  std::string text = "all-reduce";
-  if (asked != v1::Communication::ALGORITHM_UNSPECIFIED) {
+  const v1::Strategy& strategy = job.has_view() ? job.view().strategy() : job.strategy();
+  const bool serves = strategy.sync() == v1::Strategy::PARAMETER_SERVER;
+  std::string text = serves ? "parameter server" : "all-reduce";
+  if (asked != v1::Communication::ALGORITHM_UNSPECIFIED && !serves) {
     std::string name = absl::AsciiStrToLower(v1::Communication::Algorithm_Name(asked));
     std::replace(name.begin(), name.end(), '_', ' ');
     absl::StrAppend(&text, " (", name, ")");

@@ -98,6 +98,19 @@ TEST(JobTextTest, PathsAndStragglersAreShown) {
   job.mutable_description()->mutable_communication()->set_algorithm(
       v1::Communication::HALVING_DOUBLING);
   EXPECT_EQ(SyncPathText(job), "all-reduce (halving doubling) over efa, tcp");
+  job.mutable_view()->mutable_strategy()->set_sync(v1::Strategy::PARAMETER_SERVER);
+  EXPECT_EQ(SyncPathText(job), "parameter server over efa, tcp");
+}
+
+TEST(JobTextTest, ServersAreCountedApart) {
+  v1::Job job = RunningJob();
+  v1::Member* server = job.mutable_view()->add_members();
+  server->set_name("server-0");
+  server->set_role(v1::Member::PARAMETER_SERVER);
+  EXPECT_THAT(ProgressLine(job), HasSubstr("3 workers, 1 server"));
+  job.mutable_view_changes(1)->set_world_size(4);
+  job.mutable_view_changes(1)->set_servers(1);
+  EXPECT_THAT(JobDetails(job), HasSubstr("death of worker-3; 3 workers, 1 server, first step"));
 }
 
 v1::GetOperationsResponse Operations(int count) {
@@ -188,7 +201,9 @@ TEST(JobTextTest, Tables) {
   member->mutable_member()->set_name("worker-0");
   member->set_phase(v1::WORKER_PHASE_RUNNING);
   member->set_rank(-1);
-  EXPECT_THAT(MemberTable(members), HasSubstr("worker-0  running  -     -"));
+  EXPECT_THAT(MemberTable(members), HasSubstr("worker-0  worker  running  -     -"));
+  member->mutable_member()->set_role(v1::Member::PARAMETER_SERVER);
+  EXPECT_THAT(MemberTable(members), HasSubstr("worker-0  server  running  -     -"));
 }
 
 TEST(MessageJsonTest, IsMadeForScripts) {
