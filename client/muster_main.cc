@@ -274,7 +274,8 @@ int Main(int argc, char** argv) {
       ->add_option("--replicas", change.replicas, "Workers that hold a shard besides its owner")
       ->check(CLI::Range(0, 8));
   switch_job->add_option("--algorithm", change.algorithm, "auto, ring, direct, ...");
-  switch_job->add_option("--transport", change.transport, "auto, tcp, shared-memory, libfabric");
+  switch_job->add_option("--transport", change.transport,
+                         "auto, tcp, shared-memory, libfabric, grpc");
   switch_job->add_option("--timeout-s", switch_timeout_s, "Wait so long for it to be in force")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{86400}));

@@ -24,7 +24,7 @@ struct AlgorithmInUse {
 
 // How the ranks of a view reach each other.
 struct CommunicationPath {
-  std::string transport;  // "shm", "tcp", "ofi"
+  std::string transport;  // "shm", "tcp", "ofi", "grpc"
   std::string provider;   // of libfabric; empty with other transports
   std::string why;        // why it is this one
   std::vector<AlgorithmInUse> algorithms;

@@ -45,6 +45,8 @@ const char* Name(SyncTransport transport) {
       return "shm";
     case SyncTransport::kLibfabric:
       return "libfabric";
+    case SyncTransport::kGrpc:
+      return "grpc";
   }
   return "unknown";
 }

@@ -26,7 +26,7 @@ enum class SyncAlgorithm : uint8_t {
   kStar,
   kWindow,
 };
-enum class SyncTransport : uint8_t { kAutomatic, kTcp, kSharedMemory, kLibfabric };
+enum class SyncTransport : uint8_t { kAutomatic, kTcp, kSharedMemory, kLibfabric, kGrpc };
 
 struct Strategy {
   SyncPath sync = SyncPath::kAllReduce;

@@ -40,9 +40,9 @@ void AddOptions(CLI::App& app, Flags& flags) {
   app.add_option("--max-bytes,--max", settings.max_bytes, "Largest size; sizes grow by 4")
       ->transform(CLI::AsSizeValue(false));
   app.add_flag("--in-place,!--no-in-place", settings.in_place, "Measures that, too; the default");
-  app.add_option("--transport", groups.transports, "Muster over: of inproc, shm, tcp, ofi")
+  app.add_option("--transport", groups.transports, "Muster over: of inproc, shm, tcp, grpc, ofi")
       ->delimiter(',')
-      ->check(CLI::IsMember({"inproc", "shm", "tcp", "ofi"}));
+      ->check(CLI::IsMember({"inproc", "shm", "tcp", "grpc", "ofi"}));
   app.add_option("--provider", groups.muster.provider,
                  "libfabric provider of --transport ofi: auto, efa, tcp, net, tcp;ofi_rxm, shm");
   app.add_option("--packet", groups.muster.packet_bytes,
@@ -58,7 +58,8 @@ void AddOptions(CLI::App& app, Flags& flags) {
       ->delimiter(',')
       ->check(CLI::IsMember(AlgorithmNames()));
   app.add_option("--json", settings.json, "Writes an array of flat objects there");
-  app.add_option("--channels", groups.muster.channels, "Muster: TCP connections per peer");
+  app.add_option("--channels", groups.muster.channels,
+                 "Muster: connections per peer of TCP and gRPC");
   app.add_option("--socket-buffer", groups.muster.socket_buffer_bytes,
                  "Muster: kernel buffers, 0 = auto");
   app.add_option("--segment", groups.muster.segment_bytes,

@@ -9,6 +9,7 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "collectives/schedule/schedule_request.h"
+#include "collectives/transport/grpc/grpc_transport.h"
 #include "collectives/transport/in_process_transport.h"
 #include "collectives/transport/ofi/ofi_transport.h"
 #include "collectives/transport/shm/host_mesh.h"
@@ -171,13 +172,17 @@ absl::StatusOr<MusterEnd> JoinMesh(const std::string& transport, int rank, Excha
                                    const MusterOptions& options) {
   MusterEnd end;
   MUSTER_ASSIGN_OR_RETURN(end.listener, TcpListener::Create());
+  if (transport == "grpc") {
+    MUSTER_ASSIGN_OR_RETURN(end.server, GrpcListener::Serve());
+  }
   MeshSpec spec;
   spec.token = "bench";
   spec.epoch = 1;
   spec.rank = rank;
   spec.options.channels = options.channels;
   spec.options.socket_buffer_bytes = options.socket_buffer_bytes;
-  for (const std::string& address : exchange.AllToAll(rank, end.listener->address())) {
+  for (const std::string& address : exchange.AllToAll(
+           rank, end.server != nullptr ? end.server->address() : end.listener->address())) {
     spec.members.push_back({Incarnation{spec.members.size() + 1}, address});
   }
   const absl::Time deadline = absl::Now() + absl::Seconds(20);
@@ -195,11 +200,15 @@ absl::StatusOr<MusterEnd> JoinMesh(const std::string& transport, int rank, Excha
                             OfiTransport::Connect(*end.listener, std::move(spec), ofi, deadline));
     if (rank == 0) std::fprintf(stderr, "# ofi: %s\n", connected->explanation().c_str());
     end.transport = std::move(connected);
+  } else if (transport == "grpc") {
+    MUSTER_ASSIGN_OR_RETURN(end.transport,
+                            GrpcTransport::Connect(*end.server, std::move(spec), deadline));
   } else if (transport == "tcp") {
     MUSTER_ASSIGN_OR_RETURN(end.transport,
                             TcpTransport::Connect(*end.listener, std::move(spec), deadline));
   } else {
-    return absl::InvalidArgumentError("transport " + transport + "; expected shm, tcp or ofi");
+    return absl::InvalidArgumentError("transport " + transport +
+                                      "; expected shm, tcp, grpc or ofi");
   }
   return end;
 }

@@ -10,6 +10,7 @@
 #include "absl/status/statusor.h"
 #include "bench/collectives/rank_group.h"
 #include "collectives/engine/communicator.h"
+#include "collectives/transport/grpc/grpc_listener.h"
 #include "collectives/transport/shm/shared_arena.h"
 #include "collectives/transport/tcp_listener.h"
 #include "collectives/transport/transport.h"
@@ -31,11 +32,12 @@ struct MusterOptions {
 // One process's end of a mesh.
 struct MusterEnd {
   std::unique_ptr<TcpListener> listener;
+  std::unique_ptr<GrpcListener> server;  // over gRPC
   std::shared_ptr<SharedArena> arena;
   std::unique_ptr<Transport> transport;
 };
 
-// Connects this process with the others of `exchange` by "shm", "tcp" or "ofi".
+// Connects this process with the others of `exchange` by "shm", "tcp", "grpc" or "ofi".
 absl::StatusOr<MusterEnd> JoinMesh(const std::string& transport, int rank, Exchange& exchange,
                                    const MusterOptions& options);
 

@@ -12,7 +12,7 @@
 namespace muster::bench {
 
 struct GroupSettings {
-  std::vector<std::string> transports;  // Muster's: of inproc, shm, tcp, ofi
+  std::vector<std::string> transports;  // Muster's: of inproc, shm, tcp, grpc, ofi
   std::vector<std::string> algorithms;  // Muster's: auto, or by name
   std::vector<std::string> peers;       // of openmpi, gloo, bound
   MusterOptions muster;

@@ -201,8 +201,9 @@ absl::Status Change(const StrategyChange& change, v1::Strategy* strategy) {
   v1::Communication::Transport named_transport = v1::Communication::TRANSPORT_UNSPECIFIED;
   if (!transport.empty() && transport != "AUTO" &&
       !v1::Communication::Transport_Parse(transport, &named_transport)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "--transport: expected auto, tcp, shared-memory or libfabric, got ", change.transport));
+    return absl::InvalidArgumentError(
+        absl::StrCat("--transport: expected auto, tcp, shared-memory, libfabric or grpc, got ",
+                     change.transport));
   }
   if (!transport.empty()) strategy->set_transport(named_transport);
   return absl::OkStatus();

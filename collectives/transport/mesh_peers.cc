@@ -1,12 +1,18 @@
 #include "collectives/transport/mesh_peers.h"
 
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "base/status_macros.h"
 #include "collectives/transport/culprit.h"
+#include "collectives/transport/tcp_handshake.h"
 
 namespace muster {
 namespace {
+
+constexpr size_t kMaxTokenBytes = 256;
 
 std::string HostOf(const std::string& address) { return address.substr(0, address.rfind(':')); }
 
@@ -21,6 +27,45 @@ std::string DescribeMember(const MeshSpec& spec, Rank rank) {
 absl::Status PeerIsGone(const MeshSpec& spec, Rank rank, absl::string_view how) {
   return WithCulprit(
       absl::UnavailableError(absl::StrCat(DescribeMember(spec, rank), " is gone: ", how)), rank);
+}
+
+absl::Status ValidateSpec(const MeshSpec& spec) {
+  const auto invalid = [](const auto&... parts) {
+    return absl::InvalidArgumentError(absl::StrCat("mesh spec: ", parts...));
+  };
+  const int world_size = static_cast<int>(spec.members.size());
+  if (spec.token.size() > kMaxTokenBytes) {
+    return invalid("a token of ", spec.token.size(), " bytes; at most ", kMaxTokenBytes);
+  }
+  if (spec.epoch == 0) return invalid("epoch 0 means none; expected 1 or more");
+  if (world_size < 1 || world_size > kMaxTcpWorldSize) {
+    return invalid(world_size, " members; expected 1 to ", kMaxTcpWorldSize);
+  }
+  if (spec.rank < 0 || spec.rank >= world_size) {
+    return invalid("rank ", spec.rank, " of ", world_size);
+  }
+  if (spec.options.channels < 1 || spec.options.channels > kMaxChannels) {
+    return invalid(spec.options.channels, " channels; expected 0 to ", kMaxChannels);
+  }
+  for (int r = 0; r < world_size; ++r) {
+    if (!spec.members[r].incarnation) return invalid("rank ", r, " has no incarnation");
+  }
+  return absl::OkStatus();
+}
+
+absl::Status CannotConnect(const MeshSpec& spec, Rank rank, const absl::Status& status) {
+  return WithCulprit(Annotate(status, absl::StrCat("epoch ", spec.epoch, ": connecting to ",
+                                                   DescribeMember(spec, rank))),
+                     rank);
+}
+
+absl::Status LacksConnections(const MeshSpec& spec, absl::Span<const Rank> missing) {
+  std::vector<std::string> names;
+  for (Rank rank : missing) names.push_back(DescribeMember(spec, rank));
+  return WithCulprit(
+      absl::DeadlineExceededError(absl::StrCat(
+          "epoch ", spec.epoch, ": the mesh lacks connections with ", absl::StrJoin(names, ", "))),
+      missing.empty() ? std::nullopt : std::optional<Rank>(missing.front()));
 }
 
 int LocalWorldSize(const MeshSpec& spec) {

@@ -1,4 +1,4 @@
-// What every mesh that meets over TCP needs of its spec, and the record of its first failure.
+// What every mesh that meets over a network needs of its spec, and the record of its first failure.
 #ifndef MUSTER_COLLECTIVES_TRANSPORT_MESH_PEERS_H_
 #define MUSTER_COLLECTIVES_TRANSPORT_MESH_PEERS_H_
 
@@ -9,6 +9,7 @@
 #include "absl/base/thread_annotations.h"
 #include "absl/status/status.h"
 #include "absl/strings/string_view.h"
+#include "absl/types/span.h"
 #include "base/ids.h"
 #include "base/mutex.h"
 #include "collectives/transport/tcp_transport.h"
@@ -20,6 +21,12 @@ namespace muster {
 std::string DescribeMember(const MeshSpec& spec, Rank rank);
 // UNAVAILABLE, with the rank as culprit.
 absl::Status PeerIsGone(const MeshSpec& spec, Rank rank, absl::string_view how);
+// INVALID_ARGUMENT says what is wrong with a spec; its number of channels must have been chosen.
+absl::Status ValidateSpec(const MeshSpec& spec);
+// `status` of connecting to that rank, which is the culprit.
+absl::Status CannotConnect(const MeshSpec& spec, Rank rank, const absl::Status& status);
+// DEADLINE_EXCEEDED: those ranks have not all been connected; the first is the culprit.
+absl::Status LacksConnections(const MeshSpec& spec, absl::Span<const Rank> missing);
 // Members whose address has the host of this rank's, this one included.
 int LocalWorldSize(const MeshSpec& spec);
 

@@ -73,7 +73,8 @@ absl::StatusOr<TcpHello> DecodeHello(absl::Span<const std::byte> bytes) {
   in = GetInteger(in, &hello.channels);
   const bool ranks_ok = hello.world_size >= 2 && hello.world_size <= kMaxTcpWorldSize &&
                         hello.from_rank >= 0 && hello.from_rank < hello.world_size &&
-                        hello.to_rank >= 0 && hello.to_rank < hello.from_rank;
+                        hello.to_rank >= 0 && hello.to_rank < hello.world_size &&
+                        hello.to_rank != hello.from_rank;
   if (!ranks_ok || hello.epoch == 0 || hello.channels < 1 || hello.channels > kMaxChannels ||
       hello.channel > hello.channels) {
     return absl::InvalidArgumentError(
@@ -125,7 +126,8 @@ absl::StatusOr<TcpAnswer> DecodeAnswer(absl::Span<const std::byte> bytes) {
 TcpVerdict JudgeHello(const TcpHello& hello, const TcpExpectation& expected, std::string* why) {
   const int world_size = static_cast<int>(expected.incarnations.size());
   if (hello.world_size != world_size || hello.to_rank != expected.rank ||
-      hello.channels != expected.channels || hello.from_rank >= world_size) {
+      hello.channels != expected.channels || hello.from_rank >= world_size ||
+      (!expected.both_dial && hello.from_rank < hello.to_rank)) {
     *why = absl::StrCat("expected to be rank ", expected.rank, " of ", world_size, " with ",
                         expected.channels, " channels, but rank ", hello.from_rank,
                         " takes it for rank ", hello.to_rank, " of ", hello.world_size, " with ",

@@ -77,6 +77,7 @@ struct TcpExpectation {
   Rank rank = 0;
   uint16_t channels = 0;
   absl::Span<const Incarnation> incarnations;  // of all ranks
+  bool both_dial = false;                      // else of each pair only the higher rank
 };
 
 // kWelcome, or why not, with a text in *why. The hello's token and epoch are those expected.

@@ -5,16 +5,15 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <optional>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/check.h"
+#include "base/status_macros.h"
 
 namespace muster {
 namespace {
 
-// Tokens whose floor is remembered. A process serves one job at a time, and hellos of a job long
-// gone can only be parked until they time out.
-constexpr size_t kMaxFloors = 64;
 constexpr absl::Duration kAcceptBackoff = absl::Milliseconds(100);
 
 // The dialer has hung up meanwhile.
@@ -38,97 +37,46 @@ TcpMeshRendezvous::~TcpMeshRendezvous() {
   thread_.join();
 }
 
-absl::Status TcpMeshRendezvous::Begin(TcpMeshPlan plan, int notify_fd) {
+absl::Status TcpMeshRendezvous::Begin(MeshPlan plan, int notify_fd) {
   MutexLock lock(&mu_);
-  if (plan_.has_value()) {
-    return absl::FailedPreconditionError(absl::StrCat("cannot form the mesh of epoch ", plan.epoch,
-                                                      " while that of epoch ", plan_->epoch,
-                                                      " is being formed; end that first"));
-  }
-  if (plan.epoch <= cancelled_through_) {
-    return absl::CancelledError(absl::StrCat("epoch ", plan.epoch, " was given up"));
-  }
-  const Epoch floor = FloorOf(plan.token_hash);
-  if (plan.epoch <= floor) {
-    return absl::FailedPreconditionError(absl::StrCat("cannot form the mesh of epoch ", plan.epoch,
-                                                      ": this process is past epoch ", floor));
-  }
-  RaiseFloor(plan.token_hash, plan.epoch - 1);
-  plan_ = std::move(plan);
+  MUSTER_RETURN_IF_ERROR(admission_.Begin(std::move(plan)));
   notify_fd_ = notify_fd;
-  cancelled_ = false;
   SortParked();
   return absl::OkStatus();
 }
 
 absl::StatusOr<std::vector<TcpArrival>> TcpMeshRendezvous::Take() {
   MutexLock lock(&mu_);
-  if (cancelled_) {
-    return absl::CancelledError(absl::StrCat("epoch ", plan_->epoch, " was given up"));
-  }
+  MUSTER_RETURN_IF_ERROR(admission_.status());
   return std::exchange(arrivals_, {});
 }
 
 void TcpMeshRendezvous::End() {
   MutexLock lock(&mu_);
-  MUSTER_CHECK(plan_.has_value());
-  RaiseFloor(plan_->token_hash, plan_->epoch);
-  plan_.reset();
+  admission_.End();
   notify_fd_ = -1;
   arrivals_.clear();
-  welcomed_.clear();
   SortParked();
 }
 
 void TcpMeshRendezvous::CancelThrough(Epoch epoch) {
   MutexLock lock(&mu_);
-  cancelled_through_ = std::max(cancelled_through_, epoch);
-  if (plan_.has_value() && plan_->epoch <= epoch) {
-    cancelled_ = true;
-    SignalEventFd(notify_fd_);
-  }
+  if (admission_.CancelThrough(epoch)) SignalEventFd(notify_fd_);
   SortParked();
 }
 
-Epoch TcpMeshRendezvous::FloorOf(uint64_t token_hash) const {
-  for (const auto& [token, epoch] : floors_) {
-    if (token == token_hash) return std::max(epoch, cancelled_through_);
-  }
-  return cancelled_through_;
-}
-
-void TcpMeshRendezvous::RaiseFloor(uint64_t token_hash, Epoch epoch) {
-  for (auto& [token, floor] : floors_) {
-    if (token == token_hash) {
-      floor = std::max(floor, epoch);
-      return;
-    }
-  }
-  floors_.emplace_back(token_hash, epoch);
-  if (floors_.size() > kMaxFloors) floors_.pop_front();
-}
-
 void TcpMeshRendezvous::SortParked() {
-  std::deque<Parked> waiting = std::exchange(parked_, {});
-  for (Parked& parked : waiting) {
-    const bool fits = plan_.has_value() && !cancelled_ &&
-                      plan_->token_hash == parked.hello.token_hash &&
-                      parked.hello.epoch == plan_->epoch;
-    if (HungUp(parked.fd.get())) continue;
-    if (fits || parked.hello.epoch <= FloorOf(parked.hello.token_hash)) {
-      Settle(std::move(parked.fd), parked.hello);
-    } else {
-      parked_.push_back(std::move(parked));
-    }
+  for (Parked& parked : std::exchange(parked_, {})) {
+    if (!HungUp(parked.fd.get())) Settle(std::move(parked.fd), parked.hello, parked.deadline);
   }
 }
 
 void TcpMeshRendezvous::Answer(const UniqueFd& fd, TcpVerdict verdict, absl::string_view why) {
   TcpAnswer answer;
   answer.verdict = verdict;
-  if (plan_.has_value()) {
-    answer.epoch = plan_->epoch;
-    answer.incarnation = plan_->incarnations[plan_->rank];
+  if (const MeshPlan* plan = admission_.plan()) {
+    answer.epoch = plan->epoch;
+    answer.incarnation = plan->incarnations[plan->rank];
   }
   const std::string bytes = EncodeAnswer(answer, why);
   // A fresh connection's send buffer takes this whole; if the dialer is gone, its end says so
@@ -137,44 +85,25 @@ void TcpMeshRendezvous::Answer(const UniqueFd& fd, TcpVerdict verdict, absl::str
       send(fd.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
 }
 
-void TcpMeshRendezvous::Settle(UniqueFd fd, const TcpHello& hello) {
-  const Epoch floor = FloorOf(hello.token_hash);
-  if (hello.epoch <= floor) {
-    Answer(
-        fd, TcpVerdict::kStaleEpoch,
-        absl::StrCat("epoch ", hello.epoch, " is over here; this process is past epoch ", floor));
-    return;
-  }
-  const TcpExpectation expected = {plan_->token_hash, plan_->epoch, plan_->rank, plan_->channels,
-                                   plan_->incarnations};
+void TcpMeshRendezvous::Settle(UniqueFd fd, const TcpHello& hello, absl::Time park_until) {
   std::string why;
-  TcpVerdict verdict = JudgeHello(hello, expected, &why);
-  const std::pair<Rank, int> key(hello.from_rank, hello.channel);
-  if (verdict == TcpVerdict::kWelcome &&
-      std::find(welcomed_.begin(), welcomed_.end(), key) != welcomed_.end()) {
-    verdict = TcpVerdict::kDuplicate;
-    why = absl::StrCat("channel ", hello.channel, " of rank ", hello.from_rank,
-                       " is connected already");
-  }
-  Answer(fd, verdict, why);
-  if (verdict != TcpVerdict::kWelcome) return;
-  welcomed_.push_back(key);
-  arrivals_.push_back({std::move(fd), hello.from_rank, hello.channel});
-  SignalEventFd(notify_fd_);
-}
-
-void TcpMeshRendezvous::Admit(UniqueFd fd, const TcpHello& hello) {
-  MutexLock lock(&mu_);
-  const bool ours = plan_.has_value() && !cancelled_ && plan_->token_hash == hello.token_hash &&
-                    plan_->epoch == hello.epoch;
-  if (ours || hello.epoch <= FloorOf(hello.token_hash)) {
-    Settle(std::move(fd), hello);
+  const std::optional<TcpVerdict> verdict = admission_.Judge(hello, &why);
+  if (verdict.has_value()) {
+    Answer(fd, *verdict, why);
+    if (*verdict != TcpVerdict::kWelcome) return;
+    arrivals_.push_back({std::move(fd), hello.from_rank, hello.channel});
+    SignalEventFd(notify_fd_);
   } else if (static_cast<int>(parked_.size()) >= options_.max_parked) {
     Answer(fd, TcpVerdict::kBusy,
            absl::StrCat(parked_.size(), " connections for epochs to come are waiting already"));
   } else {
-    parked_.push_back({std::move(fd), hello, absl::Now() + options_.park_timeout});
+    parked_.push_back({std::move(fd), hello, park_until});
   }
+}
+
+void TcpMeshRendezvous::Admit(UniqueFd fd, const TcpHello& hello) {
+  MutexLock lock(&mu_);
+  Settle(std::move(fd), hello, absl::Now() + options_.park_timeout);
 }
 
 bool TcpMeshRendezvous::Advance(Handshake& handshake) {

@@ -8,10 +8,8 @@
 #include <array>
 #include <atomic>
 #include <deque>
-#include <optional>
 #include <string>
 #include <thread>
-#include <utility>
 #include <vector>
 
 #include "absl/base/thread_annotations.h"
@@ -19,20 +17,12 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/mutex.h"
+#include "collectives/transport/mesh_admission.h"
 #include "collectives/transport/socket.h"
 #include "collectives/transport/tcp_handshake.h"
 #include "collectives/transport/tcp_listener.h"
 
 namespace muster {
-
-// The mesh being formed.
-struct TcpMeshPlan {
-  uint64_t token_hash = 0;
-  Epoch epoch = 0;
-  Rank rank = 0;
-  uint16_t channels = 1;
-  std::vector<Incarnation> incarnations;
-};
 
 // A connection that has been welcomed.
 struct TcpArrival {
@@ -49,7 +39,7 @@ class TcpMeshRendezvous {
   // Starts taking connections for `plan`; signals `notify_fd` when Take() has news.
   // FAILED_PRECONDITION: the epoch was formed, given up or overtaken, or another mesh is being
   // formed.
-  absl::Status Begin(TcpMeshPlan plan, int notify_fd) ABSL_LOCKS_EXCLUDED(mu_);
+  absl::Status Begin(MeshPlan plan, int notify_fd) ABSL_LOCKS_EXCLUDED(mu_);
   // What has arrived since the last call. CANCELLED after CancelThrough.
   absl::StatusOr<std::vector<TcpArrival>> Take() ABSL_LOCKS_EXCLUDED(mu_);
   // Refuses all further connections for the mesh's epoch.
@@ -76,14 +66,12 @@ class TcpMeshRendezvous {
   // Reads on; false when the handshake is over, one way or another.
   bool Advance(Handshake& handshake);
   void Admit(UniqueFd fd, const TcpHello& hello) ABSL_LOCKS_EXCLUDED(mu_);
-  // Answers, and hands over or drops.
-  void Settle(UniqueFd fd, const TcpHello& hello) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Answers, and hands over, drops or parks.
+  void Settle(UniqueFd fd, const TcpHello& hello, absl::Time park_until)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Answer(const UniqueFd& fd, TcpVerdict verdict, absl::string_view why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Highest epoch no longer to be formed under that token.
-  Epoch FloorOf(uint64_t token_hash) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  void RaiseFloor(uint64_t token_hash, Epoch epoch) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Refuses what is parked at or below its floor, settles what fits the active mesh.
+  // Settles what was parked and need not wait any longer.
   void SortParked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   absl::Time DropExpired(absl::Time now) ABSL_LOCKS_EXCLUDED(mu_);
 
@@ -95,15 +83,10 @@ class TcpMeshRendezvous {
   bool accept_failing_ = false;        // of the thread only: out of descriptors, try again later
 
   Mutex mu_;
-  std::optional<TcpMeshPlan> plan_ ABSL_GUARDED_BY(mu_);
+  MeshAdmission admission_ ABSL_GUARDED_BY(mu_);
   int notify_fd_ ABSL_GUARDED_BY(mu_) = -1;
-  bool cancelled_ ABSL_GUARDED_BY(mu_) = false;
   std::vector<TcpArrival> arrivals_ ABSL_GUARDED_BY(mu_);
-  std::vector<std::pair<Rank, int>> welcomed_ ABSL_GUARDED_BY(mu_);  // (rank, channel)
   std::deque<Parked> parked_ ABSL_GUARDED_BY(mu_);
-  // The newest few tokens' floors, oldest first.
-  std::deque<std::pair<uint64_t, Epoch>> floors_ ABSL_GUARDED_BY(mu_);
-  Epoch cancelled_through_ ABSL_GUARDED_BY(mu_) = 0;
 
   std::thread thread_;  // last: starts when all else is there
 };

@@ -10,10 +10,9 @@
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_join.h"
 #include "base/random.h"
 #include "base/status_macros.h"
-#include "collectives/transport/culprit.h"
+#include "collectives/transport/mesh_peers.h"
 #include "collectives/transport/socket.h"
 #include "collectives/transport/tcp_handshake.h"
 #include "collectives/transport/tcp_mesh.h"
@@ -21,8 +20,6 @@
 
 namespace muster {
 namespace {
-
-constexpr size_t kMaxTokenBytes = 256;
 
 // A connection on its way to being welcomed.
 struct Dial {
@@ -34,30 +31,6 @@ struct Dial {
   std::array<std::byte, kAnswerBytes + kMaxRefusalText> answer;
   size_t got = 0;
 };
-
-absl::Status ValidateSpec(const MeshSpec& spec) {
-  const auto invalid = [](const auto&... parts) {
-    return absl::InvalidArgumentError(absl::StrCat("mesh spec: ", parts...));
-  };
-  const int world_size = static_cast<int>(spec.members.size());
-  if (spec.token.size() > kMaxTokenBytes) {
-    return invalid("a token of ", spec.token.size(), " bytes; at most ", kMaxTokenBytes);
-  }
-  if (spec.epoch == 0) return invalid("epoch 0 means none; expected 1 or more");
-  if (world_size < 1 || world_size > kMaxTcpWorldSize) {
-    return invalid(world_size, " members; expected 1 to ", kMaxTcpWorldSize);
-  }
-  if (spec.rank < 0 || spec.rank >= world_size) {
-    return invalid("rank ", spec.rank, " of ", world_size);
-  }
-  if (spec.options.channels < 1 || spec.options.channels > kMaxChannels) {
-    return invalid(spec.options.channels, " channels; expected 0 to ", kMaxChannels);
-  }
-  for (int r = 0; r < world_size; ++r) {
-    if (!spec.members[r].incarnation) return invalid("rank ", r, " has no incarnation");
-  }
-  return absl::OkStatus();
-}
 
 // Forms one mesh; used by one thread.
 class MeshBuilder {
@@ -71,7 +44,7 @@ class MeshBuilder {
         sockets_(spec.members.size()) {}
 
   absl::StatusOr<std::vector<TcpPeerSockets>> Run() {
-    TcpMeshPlan plan;
+    MeshPlan plan;
     plan.token_hash = token_hash_;
     plan.epoch = spec_.epoch;
     plan.rank = spec_.rank;
@@ -93,14 +66,8 @@ class MeshBuilder {
   }
 
  private:
-  std::string Describe(Rank r) const {
-    return absl::StrCat("rank ", r, " (", spec_.members[r].address, ", incarnation ",
-                        spec_.members[r].incarnation.ToString(), ")");
-  }
-
-  absl::Status Blame(absl::Status status, Rank r) const {
-    return WithCulprit(
-        Annotate(status, absl::StrCat("epoch ", spec_.epoch, ": connecting to ", Describe(r))), r);
+  absl::Status Blame(const absl::Status& status, Rank r) const {
+    return CannotConnect(spec_, r, status);
   }
 
   absl::Status DialPeer(Rank r) {
@@ -220,20 +187,14 @@ class MeshBuilder {
   }
 
   absl::Status Missing() const {
-    std::vector<std::string> names;
-    std::optional<Rank> first;
+    std::vector<Rank> missing;
     for (Rank r = 0; r < static_cast<Rank>(sockets_.size()); ++r) {
       if (r == spec_.rank) continue;
       bool whole = sockets_[r].control.valid();
       for (const UniqueFd& fd : sockets_[r].data) whole = whole && fd.valid();
-      if (whole) continue;
-      names.push_back(Describe(r));
-      if (!first.has_value()) first = r;
+      if (!whole) missing.push_back(r);
     }
-    return WithCulprit(absl::DeadlineExceededError(
-                           absl::StrCat("epoch ", spec_.epoch, ": the mesh lacks connections with ",
-                                        absl::StrJoin(names, ", "))),
-                       first);
+    return LacksConnections(spec_, missing);
   }
 
   absl::Status ConfigureAll() {

@@ -232,8 +232,8 @@ absl::StatusOr<CommunicationSpec> ConvertCommunication(const v1::Communication& 
         "communication.provider: needs communication.transport LIBFABRIC");
   }
   if (spec.algorithm == CommunicationSpec::Algorithm::kWindow &&
-      (spec.transport == CommunicationSpec::Transport::kTcp ||
-       spec.transport == CommunicationSpec::Transport::kLibfabric)) {
+      spec.transport != CommunicationSpec::Transport::kAutomatic &&
+      spec.transport != CommunicationSpec::Transport::kSharedMemory) {
     return absl::InvalidArgumentError(
         "communication.algorithm: WINDOW needs communication.transport SHARED_MEMORY");
   }

@@ -46,8 +46,10 @@ absl::StatusOr<SyncTransport> ConvertTransport(v1::Communication::Transport tran
       return SyncTransport::kSharedMemory;
     case v1::Communication::LIBFABRIC:
       return SyncTransport::kLibfabric;
+    case v1::Communication::GRPC:
+      return SyncTransport::kGrpc;
     default:
-      return FieldError(path, "TCP, SHARED_MEMORY, LIBFABRIC or absent",
+      return FieldError(path, "TCP, SHARED_MEMORY, LIBFABRIC, GRPC or absent",
                         absl::StrCat("number ", static_cast<int>(transport)));
   }
 }
@@ -155,6 +157,9 @@ v1::Strategy ToProto(const Strategy& strategy) {
       break;
     case SyncTransport::kLibfabric:
       proto.set_transport(v1::Communication::LIBFABRIC);
+      break;
+    case SyncTransport::kGrpc:
+      proto.set_transport(v1::Communication::GRPC);
       break;
   }
   return proto;

@@ -55,6 +55,7 @@ absl::StatusOr<RunningServer> StartServer(const ServerOptions& options) {
   if (options.memory_bytes > 0) quota.Resize(static_cast<size_t>(options.memory_bytes));
   builder.SetResourceQuota(quota);
 
+  if (options.add) options.add(builder);
   result.server = builder.BuildAndStart();
   if (result.server == nullptr || result.port == 0) {
     // Somebody was quicker than this process between the probe and now.

@@ -5,8 +5,10 @@
 
 #include <grpcpp/impl/service_type.h>
 #include <grpcpp/server.h>
+#include <grpcpp/server_builder.h>
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <string>
 #include <utility>
@@ -38,6 +40,8 @@ struct ServerOptions {
   int64_t memory_bytes = 0;
   // Moves large amounts of data (bulk.h).
   bool bulk = false;
+  // What else the server is to have, where there is something.
+  std::function<void(grpc::ServerBuilder&)> add;
 };
 
 struct RunningServer {

@@ -26,6 +26,7 @@ extern const FuzzTarget kLogLineTarget;          // log_line_fuzz.cc
 extern const FuzzTarget kLearnRequestTarget;     // state_transfer_fuzz.cc
 extern const FuzzTarget kPayloadFrameTarget;     // payload_frame_fuzz.cc
 extern const FuzzTarget kStateTransferTarget;    // state_transfer_fuzz.cc
+extern const FuzzTarget kMeshStreamTarget;       // mesh_stream_fuzz.cc
 extern const FuzzTarget kTcpDataHeaderTarget;    // tcp_frame_fuzz.cc
 extern const FuzzTarget kTcpControlTarget;       // tcp_frame_fuzz.cc
 extern const FuzzTarget kTcpHelloTarget;         // tcp_handshake_fuzz.cc
@@ -41,7 +42,7 @@ inline constexpr std::array kAllFuzzTargets = {&kAddressTarget,        &kManifes
                                                &kLearnRequestTarget,   &kPayloadFrameTarget,
                                                &kStateTransferTarget,  &kTcpDataHeaderTarget,
                                                &kTcpControlTarget,     &kTcpHelloTarget,
-                                               &kTcpAnswerTarget};
+                                               &kTcpAnswerTarget,      &kMeshStreamTarget};
 
 // Null if there is none of that name.
 inline const FuzzTarget* FindFuzzTarget(absl::string_view name) {

@@ -24,7 +24,8 @@ FuzzOutcome DecodeOneHello(absl::string_view bytes) {
   }
   // Everybody relies on the ranks being in range.
   MUSTER_CHECK(hello->from_rank >= 0 && hello->from_rank < hello->world_size);
-  MUSTER_CHECK(hello->to_rank >= 0 && hello->to_rank < hello->from_rank);
+  MUSTER_CHECK(hello->to_rank >= 0 && hello->to_rank < hello->world_size);
+  MUSTER_CHECK(hello->to_rank != hello->from_rank);
   const auto encoded = EncodeHello(*hello);
   MUSTER_CHECK(DecodeHello(encoded).value() == *hello);
   // Against a mesh of another shape too: ranks of the hello index what is expected.

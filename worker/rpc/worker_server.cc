@@ -5,6 +5,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/synchronization/mutex.h"
 #include "base/status_macros.h"
+#include "collectives/transport/grpc/grpc_listener.h"
 #include "proto/rpc/server.h"
 #include "worker/rpc/inspection_service.h"
 #include "worker/rpc/transfer_service.h"
@@ -23,6 +24,9 @@ class WorkerServer::Impl {
                        {&inspection_, v1::Inspection::service_full_name()}};
     // Learners block one thread each; the rest polls and answers health checks.
     server.max_threads = options.max_learners + 8;
+    if (options.meshes != nullptr) {
+      server.add = [&](grpc::ServerBuilder& builder) { options.meshes->AddTo(builder); };
+    }
     MUSTER_ASSIGN_OR_RETURN(running_, StartServer(server));
     return absl::OkStatus();
   }

@@ -1,6 +1,6 @@
-// The worker's own gRPC server: state transfer for learners, inspection for people, the standard
-// health service ("muster.v1.StateTransfer", "muster.v1.Inspection" and "" for the whole), and
-// reflection. Thread-safe.
+// The worker's own gRPC server: state transfer for learners, inspection for people, the calls of
+// meshes over gRPC, the standard health service ("muster.v1.StateTransfer", "muster.v1.Inspection"
+// and "" for the whole), and reflection. Thread-safe.
 #ifndef MUSTER_WORKER_RPC_WORKER_SERVER_H_
 #define MUSTER_WORKER_RPC_WORKER_SERVER_H_
 
@@ -14,6 +14,8 @@
 
 namespace muster {
 
+class GrpcListener;  // collectives/transport/grpc/grpc_listener.h
+
 struct WorkerServerOptions {
   // host:port to listen on; an IPv6 address in brackets; port 0 takes a free one.
   std::string listen_address = "127.0.0.1:0";
@@ -22,6 +24,8 @@ struct WorkerServerOptions {
   // Elements of f32 per chunk; at most kMaxChunkElements.
   static constexpr int kMaxChunkElements = 262'144;  // 1 MiB
   int chunk_elements = kMaxChunkElements;
+  // Takes the calls of meshes over gRPC; must outlive the server. Null: there are none.
+  GrpcListener* meshes = nullptr;
 };
 
 class WorkerServer {

@@ -3,7 +3,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
 #include "base/status_macros.h"
+#include "collectives/transport/grpc/grpc_transport.h"
 #include "collectives/transport/ofi/ofi_transport.h"
 #include "collectives/transport/shm/host_mesh.h"
 
@@ -50,7 +52,8 @@ absl::StatusOr<ConnectedMesh> ConnectOnHost(bool required, TcpListener& listener
 }
 
 absl::StatusOr<ConnectedMesh> Connect(const CommunicationSpec& communication, TcpListener& listener,
-                                      MeshSpec spec, std::shared_ptr<SharedArena> arena,
+                                      GrpcListener* servers, MeshSpec spec,
+                                      std::shared_ptr<SharedArena> arena,
                                       const std::string& no_arena, absl::Time deadline) {
   using enum CommunicationSpec::Transport;
   switch (communication.transport) {
@@ -61,10 +64,17 @@ absl::StatusOr<ConnectedMesh> Connect(const CommunicationSpec& communication, Tc
     case kLibfabric:
       return ConnectByLibfabric(communication.provider, listener, std::move(spec), deadline);
     case kTcp:
+    case kGrpc:
       break;
   }
   ConnectedMesh mesh;
   mesh.why = "asked for";
+  if (MeetsAtServers(communication)) {
+    MUSTER_CHECK(servers != nullptr);
+    MUSTER_ASSIGN_OR_RETURN(mesh.transport,
+                            GrpcTransport::Connect(*servers, std::move(spec), deadline));
+    return mesh;
+  }
   MUSTER_ASSIGN_OR_RETURN(mesh.transport,
                           TcpTransport::Connect(listener, std::move(spec), deadline));
   return mesh;
@@ -77,6 +87,10 @@ CommunicationSpec CommunicationIn(const View& view, const JobSpec& job) {
   communication.algorithm = view.strategy.algorithm;
   communication.transport = view.strategy.transport;
   return communication;
+}
+
+bool MeetsAtServers(const CommunicationSpec& communication) {
+  return communication.transport == CommunicationSpec::Transport::kGrpc;
 }
 
 Algorithm AlgorithmOf(const CommunicationSpec& spec) {
@@ -105,11 +119,12 @@ Algorithm AlgorithmOf(const CommunicationSpec& spec) {
 }
 
 absl::StatusOr<ConnectedMesh> ConnectMesh(const CommunicationSpec& communication,
-                                          TcpListener& listener, MeshSpec spec,
-                                          std::shared_ptr<SharedArena> arena,
+                                          TcpListener& listener, GrpcListener* servers,
+                                          MeshSpec spec, std::shared_ptr<SharedArena> arena,
                                           const std::string& no_arena, absl::Time deadline) {
-  MUSTER_ASSIGN_OR_RETURN(ConnectedMesh mesh, Connect(communication, listener, std::move(spec),
-                                                      std::move(arena), no_arena, deadline));
+  MUSTER_ASSIGN_OR_RETURN(ConnectedMesh mesh,
+                          Connect(communication, listener, servers, std::move(spec),
+                                  std::move(arena), no_arena, deadline));
   if (communication.algorithm == CommunicationSpec::Algorithm::kWindow &&
       mesh.transport->window() == nullptr) {
     return CannotHave("algorithm",

@@ -10,6 +10,7 @@
 #include "base/control/messages.h"
 #include "base/job_spec.h"
 #include "collectives/schedule/schedule.h"
+#include "collectives/transport/grpc/grpc_listener.h"
 #include "collectives/transport/shm/shared_arena.h"
 #include "collectives/transport/tcp_listener.h"
 #include "collectives/transport/tcp_transport.h"
@@ -29,12 +30,16 @@ CommunicationSpec CommunicationIn(const View& view, const JobSpec& job);
 // The algorithm that the gradient's all-reduce asks for.
 Algorithm AlgorithmOf(const CommunicationSpec& spec);
 
-// Errors as TcpTransport::Connect. UNIMPLEMENTED: the job names a transport or an algorithm that
-// these workers can't have; the field and the reason; trying again is of no use. Without an
-// `arena`, `no_arena` says why there is none.
+// Whether members meet at their gRPC servers, not at the ports of their data plane.
+bool MeetsAtServers(const CommunicationSpec& communication);
+
+// The members' addresses are those where they meet; `servers` may be null where that is not at
+// their servers. Errors as TcpTransport::Connect. UNIMPLEMENTED: the job names a transport or an
+// algorithm that these workers can't have; the field and the reason; trying again is of no use.
+// Without an `arena`, `no_arena` says why there is none.
 absl::StatusOr<ConnectedMesh> ConnectMesh(const CommunicationSpec& communication,
-                                          TcpListener& listener, MeshSpec spec,
-                                          std::shared_ptr<SharedArena> arena,
+                                          TcpListener& listener, GrpcListener* servers,
+                                          MeshSpec spec, std::shared_ptr<SharedArena> arena,
                                           const std::string& no_arena, absl::Time deadline);
 
 }  // namespace muster

@@ -24,12 +24,14 @@ void JobRunner::DoConnect(const View& view) {
   }
   spec.rank = view.RankOf(self);
   MUSTER_CHECK_GE(spec.rank, 0) << "ordered to connect a view this worker is no member of";
+  const CommunicationSpec asked = CommunicationIn(view, context_->spec());
   for (const Member& member : view.members) {
-    spec.members.push_back({member.incarnation, member.data_address});
+    spec.members.push_back(
+        {member.incarnation, MeetsAtServers(asked) ? member.rpc_address : member.data_address});
   }
   absl::StatusOr<ConnectedMesh> mesh =
-      muster::ConnectMesh(CommunicationIn(view, context_->spec()), listener_, std::move(spec),
-                          options_.arena, options_.no_arena, absl::Now() + options_.mesh_timeout);
+      muster::ConnectMesh(asked, listener_, options_.servers, std::move(spec), options_.arena,
+                          options_.no_arena, absl::Now() + options_.mesh_timeout);
   if (absl::IsUnimplemented(mesh.status())) return Fail(mesh.status());
   if (!mesh.ok()) return ReportMeshFailure(view.epoch, mesh.status(), std::nullopt);
   path_ = {.transport = std::string(mesh->transport->name()),
@@ -70,8 +72,7 @@ void JobRunner::DoConnect(const View& view) {
   // StopMesh may have come before the communicator was there to be aborted; its order to close the
   // mesh is queued behind this one.
   if (view.epoch < stopped_below()) return;
-  const absl::Status tuned =
-      tuner_.Tune(*communicator, view, CommunicationIn(view, context_->spec()), path_.provider);
+  const absl::Status tuned = tuner_.Tune(*communicator, view, asked, path_.provider);
   if (!tuned.ok()) {
     const std::optional<MeshFailure> failure = communicator->failure();
     return ReportMeshFailure(view.epoch, Annotate(tuned, "measuring the mesh"),
@@ -107,6 +108,7 @@ void JobRunner::StopMesh(Epoch below, const absl::Status& why) {
   while (current < below && !stopped_below_.compare_exchange_weak(current, below)) {
   }
   if (below > 0) listener_.CancelThrough(below - 1);
+  if (below > 0 && options_.servers != nullptr) options_.servers->CancelThrough(below - 1);
   std::shared_ptr<Communicator> communicator;
   {
     MutexLock lock(&mutex_);

@@ -22,6 +22,7 @@
 #include "base/log.h"
 #include "base/mutex.h"
 #include "collectives/engine/communicator.h"
+#include "collectives/transport/grpc/grpc_listener.h"
 #include "collectives/transport/shm/shared_arena.h"
 #include "collectives/transport/tcp_listener.h"
 #include "worker/core/events.h"
@@ -56,6 +57,8 @@ class CorePort {
 };
 
 struct JobRunnerOptions {
+  // Where this worker's server takes the calls of meshes; null: no job may ask for gRPC.
+  GrpcListener* servers = nullptr;
   // Memory that workers of this host share; null: none.
   std::shared_ptr<SharedArena> arena;
   std::string no_arena = "it has none";  // why there is no arena, where there is none

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/mutex.h"
 #include "base/status_macros.h"
+#include "collectives/transport/grpc/grpc_listener.h"
 #include "collectives/transport/tcp_listener.h"
 #include "worker/device/registry.h"
 #include "worker/rpc/session_client.h"
@@ -75,6 +76,7 @@ class Daemon::Impl : private SessionObserver {
     listener_ = *std::move(listener);
     WorkerServerOptions server_options;
     server_options.listen_address = options_.rpc_listen;
+    server_options.meshes = &servers_;
     auto server = WorkerServer::Start(std::move(server_options), source_, operations_);
     if (!server.ok()) return Annotate(server.status(), "--listen-rpc");
     server_ = *std::move(server);
@@ -99,7 +101,8 @@ class Daemon::Impl : private SessionObserver {
     std::string no_arena;
     auto arena = MakeArena(&no_arena);
     runner_ = std::make_unique<JobRunner>(
-        JobRunnerOptions{.arena = std::move(arena),
+        JobRunnerOptions{.servers = &servers_,
+                         .arena = std::move(arena),
                          .no_arena = std::move(no_arena),
                          .host = options_.host,
                          .role = options_.role,
@@ -249,6 +252,7 @@ class Daemon::Impl : private SessionObserver {
   std::unique_ptr<MetricsEndpoint> metrics_;
   std::unique_ptr<WorkerGauges> gauges_;
   std::unique_ptr<TcpListener> listener_;
+  GrpcListener servers_;  // outlives the server that it takes calls from
   ReplicaStateSource source_;
   MeshOperations operations_;
   std::unique_ptr<WorkerServer> server_;

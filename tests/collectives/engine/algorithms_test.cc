@@ -227,7 +227,7 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(Shape{MeshKind::kInProcess, 1}, Shape{MeshKind::kInProcess, 2},
                     Shape{MeshKind::kInProcess, 3}, Shape{MeshKind::kInProcess, 7},
                     Shape{MeshKind::kInProcess, 8}, Shape{MeshKind::kTcp, 4},
-                    Shape{MeshKind::kTcp, 5}, Shape{MeshKind::kShm, 5},
+                    Shape{MeshKind::kTcp, 5}, Shape{MeshKind::kGrpc, 4}, Shape{MeshKind::kShm, 5},
                     Shape{MeshKind::kShmRegistered, 4}, Shape{MeshKind::kShmStaged, 3}),
     [](const auto& info) {
       return NameOf(info.param.kind) + std::to_string(info.param.world_size);

@@ -213,8 +213,8 @@ TEST_P(CommunicatorFailureTest, BadArgumentsAreNamedAndDoNotLeaveOthersHanging) 
 
 INSTANTIATE_TEST_SUITE_P(Meshes, CommunicatorFailureTest,
                          testing::Values(MeshKind::kInProcess, MeshKind::kTcp,
-                                         MeshKind::kTcpThreeChannels, MeshKind::kOfi,
-                                         MeshKind::kHostile, MeshKind::kShm),
+                                         MeshKind::kTcpThreeChannels, MeshKind::kGrpc,
+                                         MeshKind::kOfi, MeshKind::kHostile, MeshKind::kShm),
                          [](const auto& info) { return NameOf(info.param); });
 
 }  // namespace

@@ -188,9 +188,10 @@ TEST_P(EdgeCasesTest, AViewWithGapsIsAListOfTensors) {
 INSTANTIATE_TEST_SUITE_P(Meshes, EdgeCasesTest,
                          testing::Values(Shape{MeshKind::kInProcess, 1},
                                          Shape{MeshKind::kInProcess, 3}, Shape{MeshKind::kTcp, 1},
-                                         Shape{MeshKind::kTcp, 3}, Shape{MeshKind::kOfi, 1},
-                                         Shape{MeshKind::kOfi, 3}, Shape{MeshKind::kHostile, 4},
-                                         Shape{MeshKind::kShm, 1}, Shape{MeshKind::kShm, 3}),
+                                         Shape{MeshKind::kTcp, 3}, Shape{MeshKind::kGrpc, 3},
+                                         Shape{MeshKind::kOfi, 1}, Shape{MeshKind::kOfi, 3},
+                                         Shape{MeshKind::kHostile, 4}, Shape{MeshKind::kShm, 1},
+                                         Shape{MeshKind::kShm, 3}),
                          [](const auto& info) {
                            return absl::StrCat(NameOf(info.param.kind), info.param.world_size);
                          });

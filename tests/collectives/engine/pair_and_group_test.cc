@@ -239,8 +239,9 @@ TEST_P(PairAndGroupTest, ASubgroupGoesOnWithoutARankOfAnother) {
 
 INSTANTIATE_TEST_SUITE_P(Meshes, PairAndGroupTest,
                          testing::Values(MeshKind::kInProcess, MeshKind::kTcp,
-                                         MeshKind::kTcpThreeChannels, MeshKind::kShm,
-                                         MeshKind::kShmRegistered, MeshKind::kShmStaged),
+                                         MeshKind::kTcpThreeChannels, MeshKind::kGrpc,
+                                         MeshKind::kShm, MeshKind::kShmRegistered,
+                                         MeshKind::kShmStaged),
                          [](const auto& info) { return NameOf(info.param); });
 
 }  // namespace

@@ -39,18 +39,16 @@ std::string ReadLine(int fd) {
   return got == static_cast<ssize_t>(line.size()) ? std::string(line.data()) : std::string();
 }
 
-absl::StatusOr<std::unique_ptr<Communicator>> MakeRank(MeshKind kind, Rank rank,
-                                                       TcpListener& listener,
+absl::StatusOr<std::unique_ptr<Communicator>> MakeRank(MeshKind kind, Rank rank, MeshDoor& door,
                                                        const std::string& other,
                                                        std::shared_ptr<SharedArena> arena) {
   MeshSpec spec;
   spec.token = "peer-process";
   spec.epoch = 1;
   spec.rank = rank;
-  spec.members = {{Incarnation{11}, rank == 0 ? listener.address() : other},
-                  {Incarnation{12}, rank == 1 ? listener.address() : other}};
-  auto transport =
-      ConnectEnd(kind, listener, spec, std::move(arena), absl::Now() + absl::Seconds(30));
+  spec.members = {{Incarnation{11}, rank == 0 ? door.address() : other},
+                  {Incarnation{12}, rank == 1 ? door.address() : other}};
+  auto transport = ConnectEnd(kind, door, spec, std::move(arena), absl::Now() + absl::Seconds(30));
   if (!transport.ok()) return transport.status();
   return Communicator::Create(*std::move(transport));
 }
@@ -58,14 +56,14 @@ absl::StatusOr<std::unique_ptr<Communicator>> MakeRank(MeshKind kind, Rank rank,
 // The peer's process.
 int Live(MeshKind kind, PeerLife life, int in, int out) {
   prctl(PR_SET_PDEATHSIG, SIGKILL);
-  auto listener = TcpListener::Create();
-  if (!listener.ok()) return 3;
-  WriteLine(out, (*listener)->address());
+  auto door = OpenDoor(kind);
+  if (!door.ok()) return 3;
+  WriteLine(out, door->address());
   const std::string other = ReadLine(in);
   if (other.empty()) return 0;  // The test has ended without it.
   std::shared_ptr<SharedArena> arena;
   if (IsShm(kind)) arena = SharedArena::Create().value();
-  auto communicator = MakeRank(kind, 1, **listener, other, arena);
+  auto communicator = MakeRank(kind, 1, *door, other, arena);
   if (!communicator.ok()) {
     std::fprintf(stderr, "peer process: %s\n", communicator.status().ToString().c_str());
     return 4;
@@ -133,12 +131,12 @@ void PeerProcess::AwaitEnd() {
 
 absl::StatusOr<std::unique_ptr<Communicator>> PeerProcess::Connect(
     std::shared_ptr<SharedArena> arena) {
-  auto listener = TcpListener::Create();
-  if (!listener.ok()) return listener.status();
-  listener_ = *std::move(listener);
+  auto door = OpenDoor(kind_);
+  if (!door.ok()) return door.status();
+  door_ = *std::move(door);
   address_ = ReadLine(from_peer_);
-  WriteLine(to_peer_, listener_->address());
-  return MakeRank(kind_, 0, *listener_, address_, std::move(arena));
+  WriteLine(to_peer_, door_.address());
+  return MakeRank(kind_, 0, door_, address_, std::move(arena));
 }
 
 Rank0::Rank0(PeerProcess& peer, MeshKind kind) {

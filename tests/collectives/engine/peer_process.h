@@ -52,7 +52,7 @@ class PeerProcess {
   pid_t pid_ = -1;
   int to_peer_ = -1;
   int from_peer_ = -1;
-  std::unique_ptr<TcpListener> listener_;
+  MeshDoor door_;
   std::string address_;
 };
 

@@ -124,7 +124,8 @@ TEST_P(PeerProcessTest, FrozenItIsNamedAtTheDeadline) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, PeerProcessTest,
-                         testing::Values(MeshKind::kTcp, MeshKind::kShm, MeshKind::kOfi),
+                         testing::Values(MeshKind::kTcp, MeshKind::kGrpc, MeshKind::kShm,
+                                         MeshKind::kOfi),
                          [](const auto& info) { return NameOf(info.param); });
 
 }  // namespace

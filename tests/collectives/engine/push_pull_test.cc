@@ -294,8 +294,8 @@ TEST_P(PushPullTest, BadArgumentsAreNamedAndDoNotLeaveOthersHanging) {
 
 INSTANTIATE_TEST_SUITE_P(Meshes, PushPullTest,
                          testing::Values(MeshKind::kInProcess, MeshKind::kTcp,
-                                         MeshKind::kTcpThreeChannels, MeshKind::kOfi,
-                                         MeshKind::kHostile, MeshKind::kShm,
+                                         MeshKind::kTcpThreeChannels, MeshKind::kGrpc,
+                                         MeshKind::kOfi, MeshKind::kHostile, MeshKind::kShm,
                                          MeshKind::kShmRegistered, MeshKind::kShmStaged),
                          [](const auto& info) { return NameOf(info.param); });
 

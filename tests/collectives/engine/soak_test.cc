@@ -178,6 +178,7 @@ TEST(SoakTest, MoreThanTwentyRanks) { Soak(MeshKind::kInProcess, 21, 1500, 1); }
 TEST(SoakTest, ThousandsOfCollectivesInProcess) { Soak(MeshKind::kInProcess, 3, 10'000, 2); }
 TEST(SoakTest, ThousandsOfCollectivesInSharedMemory) { Soak(MeshKind::kShm, 3, 8000, 3); }
 TEST(SoakTest, ThousandsOfCollectivesOverTcp) { Soak(MeshKind::kTcp, 3, 5000, 4); }
+TEST(SoakTest, AThousandCollectivesOverGrpc) { Soak(MeshKind::kGrpc, 3, 1000, 8); }
 TEST(SoakTest, ThousandsOfCollectivesOverLibfabric) { Soak(MeshKind::kOfi, 3, 3000, 5); }
 TEST(SoakTest, TwentyRanksOverTcp) { Soak(MeshKind::kTcp, 20, 60, 6); }
 TEST(SoakTest, TwentyRanksInSharedMemory) { Soak(MeshKind::kShm, 20, 200, 7); }

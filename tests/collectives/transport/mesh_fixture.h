@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "collectives/transport/grpc/grpc_transport.h"
 #include "collectives/transport/in_process_transport.h"
 #include "collectives/transport/ofi/ofi_transport.h"
 #include "collectives/transport/shm/host_mesh.h"
@@ -26,6 +27,8 @@ enum class MeshKind {
   kTcp,
   kTcpThreeChannels,
   kTcpIpv6,
+  kGrpc,
+  kGrpcThreeChannels,
   kOfi,
   kOfiTwoRails,
   kOfiWithoutImmediates,
@@ -35,17 +38,12 @@ enum class MeshKind {
   kShmStaged,      // ranks may not read each other's memory
 };
 
-inline constexpr MeshKind kAllMeshKinds[] = {MeshKind::kInProcess,
-                                             MeshKind::kTcp,
-                                             MeshKind::kTcpThreeChannels,
-                                             MeshKind::kTcpIpv6,
-                                             MeshKind::kOfi,
-                                             MeshKind::kOfiTwoRails,
-                                             MeshKind::kOfiWithoutImmediates,
-                                             MeshKind::kHostile,
-                                             MeshKind::kShm,
-                                             MeshKind::kShmRegistered,
-                                             MeshKind::kShmStaged};
+inline constexpr MeshKind kAllMeshKinds[] = {
+    MeshKind::kInProcess, MeshKind::kTcp,         MeshKind::kTcpThreeChannels,
+    MeshKind::kTcpIpv6,   MeshKind::kGrpc,        MeshKind::kGrpcThreeChannels,
+    MeshKind::kOfi,       MeshKind::kOfiTwoRails, MeshKind::kOfiWithoutImmediates,
+    MeshKind::kHostile,   MeshKind::kShm,         MeshKind::kShmRegistered,
+    MeshKind::kShmStaged};
 
 inline std::string NameOf(MeshKind kind) {
   switch (kind) {
@@ -57,6 +55,10 @@ inline std::string NameOf(MeshKind kind) {
       return "TcpThreeChannels";
     case MeshKind::kTcpIpv6:
       return "TcpIpv6";
+    case MeshKind::kGrpc:
+      return "Grpc";
+    case MeshKind::kGrpcThreeChannels:
+      return "GrpcThreeChannels";
     case MeshKind::kOfi:
       return "Ofi";
     case MeshKind::kOfiTwoRails:
@@ -82,9 +84,36 @@ inline void RunRanks(int world_size, const std::function<void(Rank)>& body) {
   for (std::thread& thread : threads) thread.join();
 }
 
-// A mesh's ends; listeners stay alive with it.
+inline bool IsGrpc(MeshKind kind) {
+  return kind == MeshKind::kGrpc || kind == MeshKind::kGrpcThreeChannels;
+}
+
+// Where a process lets its peers in.
+struct MeshDoor {
+  std::unique_ptr<TcpListener> tcp;
+  std::unique_ptr<GrpcListener> grpc;  // instead of the other
+  const std::string& address() const { return grpc != nullptr ? grpc->address() : tcp->address(); }
+};
+
+inline absl::StatusOr<MeshDoor> OpenDoor(MeshKind kind) {
+  MeshDoor door;
+  if (IsGrpc(kind)) {
+    auto listener = GrpcListener::Serve();
+    if (!listener.ok()) return listener.status();
+    door.grpc = *std::move(listener);
+    return door;
+  }
+  TcpListenerOptions options;
+  options.bind = kind == MeshKind::kTcpIpv6 ? "::1" : "127.0.0.1";
+  auto listener = TcpListener::Create(options);
+  if (!listener.ok()) return listener.status();
+  door.tcp = *std::move(listener);
+  return door;
+}
+
+// A mesh's ends; doors stay open with it.
 struct TestMesh {
-  std::vector<std::unique_ptr<TcpListener>> listeners;
+  std::vector<MeshDoor> doors;
   std::vector<std::shared_ptr<SharedArena>> arenas;  // by rank, where memory is shared
   std::vector<std::unique_ptr<Transport>> ends;
 };
@@ -121,6 +150,14 @@ inline absl::StatusOr<std::unique_ptr<Transport>> ConnectEnd(MeshKind kind, TcpL
   return OfiTransport::Connect(listener, spec, options, deadline);
 }
 
+inline absl::StatusOr<std::unique_ptr<Transport>> ConnectEnd(MeshKind kind, MeshDoor& door,
+                                                             const MeshSpec& spec,
+                                                             std::shared_ptr<SharedArena> arena,
+                                                             absl::Time deadline) {
+  if (IsGrpc(kind)) return GrpcTransport::Connect(*door.grpc, spec, deadline);
+  return ConnectEnd(kind, *door.tcp, spec, std::move(arena), deadline);
+}
+
 inline TestMesh MakeMesh(MeshKind kind, int world_size, TransportLimits limits = {}) {
   TestMesh mesh;
   if (kind == MeshKind::kInProcess) {
@@ -134,16 +171,15 @@ inline TestMesh MakeMesh(MeshKind kind, int world_size, TransportLimits limits =
   MeshSpec spec;
   spec.token = "test";
   spec.epoch = 1;
-  spec.options.channels = kind == MeshKind::kTcpThreeChannels ? 3 : 1;
+  const bool three = kind == MeshKind::kTcpThreeChannels || kind == MeshKind::kGrpcThreeChannels;
+  spec.options.channels = three ? 3 : 1;
   spec.options.limits = limits;
   for (Rank r = 0; r < world_size; ++r) {
-    TcpListenerOptions options;
-    options.bind = kind == MeshKind::kTcpIpv6 ? "::1" : "127.0.0.1";
-    auto listener = TcpListener::Create(options);
-    EXPECT_TRUE(listener.ok()) << listener.status();
-    mesh.listeners.push_back(*std::move(listener));
+    auto door = OpenDoor(kind);
+    EXPECT_TRUE(door.ok()) << door.status();
+    mesh.doors.push_back(*std::move(door));
     spec.members.push_back(
-        {Incarnation{static_cast<uint64_t>(100 + r)}, mesh.listeners.back()->address()});
+        {Incarnation{static_cast<uint64_t>(100 + r)}, mesh.doors.back().address()});
   }
   mesh.ends.resize(static_cast<size_t>(world_size));
   for (Rank r = 0; IsShm(kind) && r < world_size; ++r) {
@@ -154,7 +190,7 @@ inline TestMesh MakeMesh(MeshKind kind, int world_size, TransportLimits limits =
   RunRanks(world_size, [&](Rank r) {
     MeshSpec mine = spec;
     mine.rank = r;
-    auto end = ConnectEnd(kind, *mesh.listeners[r], mine, IsShm(kind) ? mesh.arenas[r] : nullptr,
+    auto end = ConnectEnd(kind, mesh.doors[r], mine, IsShm(kind) ? mesh.arenas[r] : nullptr,
                           absl::Now() + absl::Seconds(30));
     EXPECT_TRUE(end.ok()) << end.status();
     if (end.ok()) mesh.ends[r] = *std::move(end);

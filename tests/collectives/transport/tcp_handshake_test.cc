@@ -80,7 +80,8 @@ TEST(TcpHandshake, ImpossibleFieldsAreRefused) {
     change(hello);
     return !DecodeHello(EncodeHello(hello)).ok();
   };
-  EXPECT_TRUE(refused([](TcpHello& h) { h.to_rank = 3; }));
+  EXPECT_TRUE(refused([](TcpHello& h) { h.to_rank = 4; }));
+  EXPECT_TRUE(refused([](TcpHello& h) { h.to_rank = h.from_rank; }));
   EXPECT_TRUE(refused([](TcpHello& h) { h.to_rank = -1; }));
   EXPECT_TRUE(refused([](TcpHello& h) { h.from_rank = 4; }));
   EXPECT_TRUE(refused([](TcpHello& h) { h.world_size = kMaxTcpWorldSize + 1; }));

@@ -414,8 +414,8 @@ INSTANTIATE_TEST_SUITE_P(
                   j.mutable_communication()->set_transport(
                       static_cast<v1::Communication::Transport>(9));
                 },
-                "communication.transport: must be TCP, SHARED_MEMORY, LIBFABRIC or absent, got "
-                "number 9"},
+                "communication.transport: must be TCP, SHARED_MEMORY, LIBFABRIC, GRPC or absent, "
+                "got number 9"},
         BadCase{"ProviderOfOtherTransport",
                 [](auto& j) { j.mutable_communication()->set_provider("efa"); },
                 "communication.provider: needs communication.transport LIBFABRIC"},

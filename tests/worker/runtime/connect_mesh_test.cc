@@ -23,13 +23,16 @@ using enum CommunicationSpec::Transport;
 std::vector<absl::StatusOr<ConnectedMesh>> Connect(const CommunicationSpec& communication,
                                                    int world_size, int arenas) {
   std::vector<std::unique_ptr<TcpListener>> listeners;
+  std::vector<std::unique_ptr<GrpcListener>> servers;
   MeshSpec spec;
   spec.token = "fleet/job";
   spec.epoch = 1;
   for (int i = 0; i < world_size; ++i) {
     listeners.push_back(TcpListener::Create().value());
+    servers.push_back(GrpcListener::Serve().value());
     spec.members.push_back(
-        {Incarnation{static_cast<uint64_t>(i) + 1}, listeners.back()->address()});
+        {Incarnation{static_cast<uint64_t>(i) + 1},
+         MeetsAtServers(communication) ? servers.back()->address() : listeners.back()->address()});
   }
   std::vector<absl::StatusOr<ConnectedMesh>> results(world_size);
   std::vector<std::thread> threads;
@@ -39,8 +42,9 @@ std::vector<absl::StatusOr<ConnectedMesh>> Connect(const CommunicationSpec& comm
       mine.rank = i;
       std::shared_ptr<SharedArena> arena;
       if (i < arenas) arena = SharedArena::Create().value();
-      results[i] = ConnectMesh(communication, *listeners[i], std::move(mine), std::move(arena),
-                               "memfd_create is forbidden", absl::Now() + kTestPatience);
+      results[i] =
+          ConnectMesh(communication, *listeners[i], servers[i].get(), std::move(mine),
+                      std::move(arena), "memfd_create is forbidden", absl::Now() + kTestPatience);
     });
   }
   for (std::thread& thread : threads) thread.join();
@@ -57,6 +61,14 @@ TEST(ConnectMeshTest, AutomaticTakesSharedMemoryAndSaysWhy) {
     ASSERT_TRUE(mesh.ok()) << mesh.status();
     EXPECT_EQ(mesh->transport->name(), "shm");
     EXPECT_EQ(mesh->why, "auto: all 2 ranks share a host");
+  }
+}
+
+TEST(ConnectMeshTest, GrpcIsTakenWhereItIsAskedFor) {
+  for (const auto& mesh : Connect({.transport = kGrpc}, 2, 2)) {
+    ASSERT_TRUE(mesh.ok()) << mesh.status();
+    EXPECT_EQ(mesh->transport->name(), "grpc");
+    EXPECT_EQ(mesh->why, "asked for");
   }
 }
 
