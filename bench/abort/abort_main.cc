@@ -178,9 +178,9 @@ int Main(int argc, char** argv) {
   TuneProcess();
   Settings settings;
   CLI::App app("Measures how soon all ranks know that one was killed, or is frozen.");
-  app.add_option("--transport", settings.transports, "Of shm, tcp, ofi")
+  app.add_option("--transport", settings.transports, "Of shm, tcp, grpc, ofi")
       ->delimiter(',')
-      ->check(CLI::IsMember({"shm", "tcp", "ofi"}));
+      ->check(CLI::IsMember({"shm", "tcp", "grpc", "ofi"}));
   app.add_option("--provider", settings.muster.provider, "libfabric provider of --transport ofi");
   app.add_option("--ranks", settings.ranks, "Ranks")->check(CLI::Range(2, kMaxRanks));
   app.add_option("--bytes", settings.bytes, "Of the vector, such as 64MiB")
