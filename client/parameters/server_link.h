@@ -29,8 +29,11 @@
 
 namespace muster {
 
-// A failed call that did not reach the server, or lost it.
-inline bool MayRepeat(const absl::Status& status) { return absl::IsUnavailable(status); }
+// A failed call that did not reach the server, or lost it. One that reaches a server as it shuts
+// down is cancelled there.
+inline bool MayRepeat(const absl::Status& status) {
+  return absl::IsUnavailable(status) || absl::IsCancelled(status);
+}
 
 // Waits between attempts, and knows what to cancel at the end. Thread-safe.
 class CallRegistry {

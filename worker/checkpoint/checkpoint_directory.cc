@@ -92,6 +92,25 @@ std::optional<Step> StepOfAloneName(absl::string_view name) {
   return StepAfter(kAlonePrefix, name);
 }
 
+namespace {
+
+// Whether both are temporaries of one view and publisher, and `name` is of a later step: the
+// members of the view may be at that one already.
+bool IsLaterOfTheSame(absl::string_view name, absl::string_view current) {
+  const auto cut = [](absl::string_view text) -> std::pair<absl::string_view, absl::string_view> {
+    const size_t begin = std::min(text.find("step-"), text.size());
+    const size_t end = text.find('-', std::min(begin + 5, text.size()));
+    if (end == absl::string_view::npos) return {};
+    return {text.substr(begin, end - begin), text.substr(end)};
+  };
+  const auto [step, writers] = cut(name);
+  const auto [current_step, current_writers] = cut(current);
+  return !writers.empty() && writers == current_writers &&
+         StepOfCheckpointName(step).value_or(-1) > StepOfCheckpointName(current_step).value_or(-1);
+}
+
+}  // namespace
+
 absl::Status CleanUp(FileSystem& files, const std::string& root, absl::string_view current) {
   MUSTER_ASSIGN_OR_RETURN(const bool exists, files.Exists(root));
   if (!exists) return absl::OkStatus();
@@ -105,7 +124,8 @@ absl::Status CleanUp(FileSystem& files, const std::string& root, absl::string_vi
       MUSTER_RETURN_IF_ERROR(files.RemoveAll(JoinPath(root, name)));
     } else if (absl::StartsWith(name, kReplacedPrefix)) {
       MUSTER_RETURN_IF_ERROR(PutBackOrRemove(files, root, name));
-    } else if (absl::StartsWith(name, kTemporaryPrefix) && name != current) {
+    } else if (absl::StartsWith(name, kTemporaryPrefix) && name != current &&
+               !IsLaterOfTheSame(name, current)) {
       MUSTER_RETURN_IF_ERROR(files.RemoveAll(JoinPath(root, name)));
     }
   }

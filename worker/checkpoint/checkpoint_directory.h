@@ -39,8 +39,9 @@ std::optional<Step> StepOfReplacedName(absl::string_view name);
 std::optional<Step> StepOfUnsealedName(absl::string_view name);
 std::optional<Step> StepOfAloneName(absl::string_view name);
 
-// Removes what writers left unfinished, other than `current`, the name of a directory (of those
-// without a coordinator, who may be at work, only what is older than a checkpoint that is there),
+// Removes what writers left unfinished, other than `current`, the name of a directory, and what the
+// same view has begun of later steps (of those without a coordinator, who may be at work, only what
+// is older than a checkpoint that is there),
 // and puts a checkpoint that was put away back to its place if nothing took it. A root that does
 // not exist is fine.
 absl::Status CleanUp(FileSystem& files, const std::string& root, absl::string_view current);

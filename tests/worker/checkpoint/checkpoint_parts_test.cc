@@ -152,6 +152,19 @@ TEST_F(CheckpointPartsTest, APartThatIsNotThereIsNamedAndNothingIsPublished) {
   EXPECT_THAT(files_.ListDirectory(root_).value(), ElementsAre("step-00000100", "step-00000300"));
 }
 
+// A member may write its part of the next checkpoint before the first part's writer has begun this
+// one, for which it cleans up.
+TEST_F(CheckpointPartsTest, WhatAMemberHasBegunOfALaterStepStays) {
+  ASSERT_TRUE(Prepare(200, 1, 2).ok());
+  const auto slow = Prepare(100, 0, 2);
+  ASSERT_TRUE(slow.ok()) << slow.status();
+  const auto next = Prepare(200, 0, 2);
+  ASSERT_TRUE(next.ok()) << next.status();
+  const auto whole = Writer(0).Assemble(*next);
+  ASSERT_TRUE(whole.ok()) << whole.status();
+  EXPECT_FALSE(files_.Exists(slow->path).value()) << "nothing comes of it any more";
+}
+
 TEST_F(CheckpointPartsTest, PartsOfAnotherStateOrDamagedOnesAreRefused) {
   const PreparedCheckpoint first = PrepareAll(200, 2);
   const std::string record = first.path + "/part-00002-of-00002.json";

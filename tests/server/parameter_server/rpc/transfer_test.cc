@@ -319,6 +319,8 @@ TEST(TransferLimitsTest, ShutdownRefusesWhatWaits) {
   Stream stream(*server);
   v1::TransferRequest pull;
   pull.mutable_pull()->set_table("t");
+  ASSERT_TRUE(stream.Write(pull));
+  ASSERT_TRUE(stream.Read().has_value()) << "the server has taken the call";
   pull.mutable_pull()->set_min_version(1);
   ASSERT_TRUE(stream.Write(pull));
   server->server().Shutdown(absl::Seconds(5));
