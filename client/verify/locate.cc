@@ -1,6 +1,8 @@
 #include "client/verify/locate.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <set>
 #include <utility>
 
 #include "absl/strings/numbers.h"
@@ -62,8 +64,10 @@ absl::Status Narrow(FileSystem& files, const LocateOperations& operations, const
 absl::StatusOr<Location> Locate(FileSystem& files, const LocateOperations& operations) {
   int64_t last_equal = 0;
   std::optional<FirstDifference> first;
+  std::set<int64_t> tried;
   int64_t every = 1;
   for (int probe = 0; probe < kMostProbes; ++probe) {
+    tried.insert(every);
     MUSTER_ASSIGN_OR_RETURN(const Rerun reference, operations.reference(every));
     MUSTER_ASSIGN_OR_RETURN(const Rerun run, operations.run(every));
     if (probe == 0 && reference.parameters_sha256 == run.parameters_sha256) {
@@ -76,8 +80,15 @@ absl::StatusOr<Location> Locate(FileSystem& files, const LocateOperations& opera
       return Location{.problem = absl::StrCat("no checkpoint that both reruns have differs, in ",
                                               reference.checkpoints, " and ", run.checkpoints)};
     }
-    if (first->step - last_equal <= 1) break;
-    every = last_equal + (first->step - last_equal) / 2;
+    // The step nearest to the middle whose distance has not been tried: that would only leave the
+    // same gaps.
+    const int64_t middle = last_equal + (first->step - last_equal) / 2;
+    every = 0;
+    for (int64_t step = last_equal + 1; step < first->step; ++step) {
+      const bool nearer = every == 0 || std::abs(step - middle) < std::abs(every - middle);
+      if (nearer && !tried.contains(step)) every = step;
+    }
+    if (every == 0) break;
   }
   first->last_equal = last_equal;
   return Location{.first = std::move(first)};

@@ -1,8 +1,8 @@
 // Finds out where two runs part: after which step, in which tensor.
 //
 // Both are run again with a checkpoint after every step. A worker that is still writing one takes
-// no other, so there may be gaps; further reruns halve them, each with checkpoints at a distance
-// that puts the first into the middle. Not thread-safe.
+// no other, so there may be gaps; further reruns halve them, each with checkpoints at another
+// distance, which puts the first near the middle. Not thread-safe.
 #ifndef MUSTER_CLIENT_VERIFY_LOCATE_H_
 #define MUSTER_CLIENT_VERIFY_LOCATE_H_
 

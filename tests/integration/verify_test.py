@@ -92,7 +92,8 @@ class VerifyTest(FleetTest):
         difference = runs["stage-2-tcp"]["difference"]
         # Of 1500 samples every one is read within seven steps of 240.
         self.assertIn(difference["step"], range(1, 8))
-        self.assertEqual(difference["last_equal_step"], difference["step"] - 1, text)
+        # The step before, unless its checkpoint was skipped or given up for the next one.
+        self.assertLess(difference["last_equal_step"], difference["step"], text)
         self.assertEqual(difference["strategy"], "stage 2, 1 replica, tcp")
         self.assertEqual(difference["what"], "values")
         self.assertNotEqual(*difference["bits"])

@@ -29,7 +29,8 @@ class LocateTest : public ::testing::Test {
     int64_t last = 0;
     for (int64_t step = 1; step <= kSteps; ++step) {
       // The writer is busy for a while.
-      const bool due = step % every == 0 && (last == 0 || step - last >= busy_);
+      const bool due =
+          step % every == 0 && step != given_up_ && (last == 0 || step - last >= busy_);
       if (!due && step != kSteps) continue;
       std::filesystem::create_directories(
           absl::StrCat(root, "/", absl::StrFormat("step-%08d", step)));
@@ -62,6 +63,7 @@ class LocateTest : public ::testing::Test {
   PosixFileSystem files_;
   int64_t parted_ = 17;
   int64_t busy_ = 1;
+  int64_t given_up_ = 0;
   int compared_ = 0;
   std::vector<int64_t> distances_;
 };
@@ -93,6 +95,17 @@ TEST_F(LocateTest, FurtherRerunsHalveGaps) {
   EXPECT_EQ(location.first->step, 17);
   EXPECT_EQ(location.first->last_equal, 16);
   EXPECT_THAT(distances_, ElementsAre(1, 1, 16, 16, 23, 23, 19, 19, 17, 17));
+}
+
+// A checkpoint may be given up for the next one. A distance that has been tried would be of no use.
+TEST_F(LocateTest, NoDistanceIsTriedTwice) {
+  parted_ = 1;
+  given_up_ = 1;
+  const Location location = Locate();
+  ASSERT_TRUE(location.first.has_value()) << location.problem;
+  EXPECT_EQ(location.first->step, 2);
+  EXPECT_EQ(location.first->last_equal, 0);
+  EXPECT_THAT(distances_, ElementsAre(1, 1));
 }
 
 TEST_F(LocateTest, SaysWhereARerunIsEqual) {
