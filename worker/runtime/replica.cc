@@ -70,12 +70,6 @@ absl::Status Replica::Fill(
   });
 }
 
-void Replica::Retag(const StateTag& tag) {
-  MutexLock lock(&mutex_);
-  MUSTER_CHECK_EQ(tag.step, counters_.tag.step);
-  counters_.tag = tag;
-}
-
 void Replica::Apply(const CommitRecord& record, absl::Span<const float> gradient) {
   MutexLock lock(&mutex_);
   ApplyLocked(record, gradient);

@@ -89,9 +89,6 @@ class Replica {
           absl::Span<float> parameters, absl::Span<const absl::Span<float>> slots)>& fill)
       ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Changes only the tag: a fresh start names its branch and epoch.
-  void Retag(const StateTag& tag) ABSL_LOCKS_EXCLUDED(mutex_);
-
   // Takes the part held from step record.step - 1 to record.step with the reduced gradient in
   // `gradient` (all of the space, of which only the part is read), or the one of the step under
   // way. A record that is not finite changes only counters. Everything follows from the record and
