@@ -7,6 +7,15 @@
 #   Its folder below tests/ is a label, and names a target: tests_collectives_engine builds all tests of
 #   collectives/engine.
 
+# The folders that speak gRPC are named for it.
+function(muster_precompile name)
+  if(CMAKE_CURRENT_SOURCE_DIR MATCHES "/(rpc|grpc)$")
+    target_precompile_headers(${name} REUSE_FROM muster_grpc_pch)
+  else()
+    target_precompile_headers(${name} REUSE_FROM muster_pch)
+  endif()
+endfunction()
+
 function(muster_library name)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS;PRIVATE_DEPS" ${ARGN})
   set(compiled ${ARG_SRCS})
@@ -14,6 +23,7 @@ function(muster_library name)
   if(compiled)
     add_library(${name} STATIC ${ARG_SRCS})
     target_link_libraries(${name} PUBLIC muster_flags ${ARG_DEPS} PRIVATE ${ARG_PRIVATE_DEPS})
+    muster_precompile(${name})
   else()
     add_library(${name} INTERFACE)
     target_link_libraries(${name} INTERFACE muster_flags ${ARG_DEPS})
@@ -24,6 +34,7 @@ function(muster_program name)
   cmake_parse_arguments(ARG "" "" "SRCS;DEPS" ${ARGN})
   add_executable(${name} ${ARG_SRCS})
   target_link_libraries(${name} PRIVATE muster_flags ${ARG_DEPS})
+  muster_precompile(${name})
 endfunction()
 
 function(muster_test name)

@@ -26,7 +26,8 @@ endif()
 add_library(muster_flags INTERFACE)
 target_include_directories(muster_flags INTERFACE ${CMAKE_SOURCE_DIR} ${CMAKE_BINARY_DIR})
 # No contraction: the same update gives the same bits on every worker (docs/design.md, Numbers).
-target_compile_options(muster_flags INTERFACE -ffp-contract=off -fpch-preprocess
+# -pthread everywhere, as gRPC brings it, so that one precompiled header fits all.
+target_compile_options(muster_flags INTERFACE -ffp-contract=off -fpch-preprocess -pthread
                        -Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers
                        -Wnon-virtual-dtor -Werror=switch -Werror=return-type)
 if(MUSTER_WERROR)
