@@ -100,8 +100,11 @@ absl::Status SetCongestionControl(int fd, absl::string_view name) {
   return ErrnoStatus(errno, absl::StrCat("cannot set TCP_CONGESTION to ", name));
 }
 
-// Every kernel has it and lets everybody use it.
 constexpr absl::string_view kPlain = "reno";
+
+// Every kernel has it and, unless an administrator forbids it, lets everybody use it; where it is
+// refused, connections within the host are only slower.
+void PreferPlain(int fd) { (void)SetCongestionControl(fd, kPlain); }
 
 }  // namespace
 
@@ -218,7 +221,7 @@ absl::StatusOr<UniqueFd> ListenOn(const SocketAddress& address) {
   if (!fd.valid()) return ErrnoStatus(errno, "cannot make a socket");
   MUSTER_RETURN_IF_ERROR(SetOption(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1, "SO_REUSEADDR"));
   // What it accepts begins with this.
-  MUSTER_RETURN_IF_ERROR(SetCongestionControl(fd.get(), kPlain));
+  PreferPlain(fd.get());
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) != 0 ||
       listen(fd.get(), SOMAXCONN) != 0) {
     const char* hint = "";
@@ -268,7 +271,7 @@ absl::StatusOr<SocketAddress> LocalAddress(int fd) {
 absl::StatusOr<UniqueFd> StartConnect(const SocketAddress& address) {
   UniqueFd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return ErrnoStatus(errno, "cannot make a socket");
-  if (IsOnThisHost(address)) MUSTER_RETURN_IF_ERROR(SetCongestionControl(fd.get(), kPlain));
+  if (IsOnThisHost(address)) PreferPlain(fd.get());
   const int result =
       connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length);
   if (result != 0 && errno != EINPROGRESS) {
