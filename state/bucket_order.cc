@@ -11,11 +11,4 @@ std::vector<int> BucketsAsCompleted(const Layout& layout, int block) {
   return order;
 }
 
-std::vector<int> BucketsAsNeeded(const Layout& layout) {
-  // Blocks lie in forward order (layout.h).
-  std::vector<int> order(layout.buckets().size());
-  std::iota(order.begin(), order.end(), 0);
-  return order;
-}
-
 }  // namespace muster

@@ -1,10 +1,9 @@
-// In which order the buckets of a layout are worth moving. Pure functions.
+// In which order the buckets of a layout are worth moving. Pure function.
 //
 // Backward completes gradients from the last block to the first, and within a block from its end.
-// Forward needs parameters from the first block on. So what reduces gradients goes by
-// BucketsAsCompleted, and what brings parameters back (the all-gather of stages 1 and 2, a pull
-// from parameter servers) by BucketsAsNeeded: the next forward pass may begin with the first block
-// while later ones are still on their way.
+// What brings parameters back (the all-gather of stages 1 and 2, a pull from parameter servers)
+// goes by the layout's own order, which is forward's: the next forward pass may begin with the
+// first block while later ones are still on their way.
 #ifndef MUSTER_STATE_BUCKET_ORDER_H_
 #define MUSTER_STATE_BUCKET_ORDER_H_
 
@@ -16,8 +15,6 @@ namespace muster {
 
 // Indices into layout.buckets(): those of one block, in the order in which backward completes them.
 std::vector<int> BucketsAsCompleted(const Layout& layout, int block);
-// All of them, in the order in which forward needs them.
-std::vector<int> BucketsAsNeeded(const Layout& layout);
 
 }  // namespace muster
 
