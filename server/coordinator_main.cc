@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "base/command_line.h"
 #include "base/daemon.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -34,8 +35,7 @@ struct Flags {
   int64_t lease_ms = 2'000;
   int64_t orphan_timeout_ms = 60'000;
   int max_workers = 1024;
-  std::string log_format = "auto";
-  std::string log_level = "info";
+  LogFlags log;
   std::string ready_file;
 };
 
@@ -68,10 +68,7 @@ void Declare(CLI::App& app, Flags& flags) {
   app.add_option("--max-workers", flags.max_workers, "Workers in the fleet, idle ones included")
       ->default_val(flags.max_workers)
       ->check(CLI::Range(1, 1024));
-  app.add_option("--log-format", flags.log_format, "auto, text or json")
-      ->default_val(flags.log_format);
-  app.add_option("--log-level", flags.log_level, "debug, info, warning, error or off")
-      ->default_val(flags.log_level);
+  flags.log.Declare(app);
   app.add_option("--ready-file", flags.ready_file,
                  "Write the bound addresses here, as JSON, once the coordinator serves")
       ->check(NotEmpty);
@@ -157,20 +154,13 @@ int Main(int argc, char** argv) {
   CLI::App app("Keeps a fleet of training workers in step.", "muster-coordinator");
   Flags flags;
   Declare(app, flags);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return EndOutput("muster-coordinator", app.exit(error));
-    return Usage(error.what());
-  }
+  if (const auto code = ReadArguments(app, argc, argv)) return *code;
   if (absl::Status status = Check(flags); !status.ok()) return Usage(status.message());
-  const absl::StatusOr<LogFormat> format = ParseLogFormat(flags.log_format);
-  if (!format.ok()) return Usage(absl::StrCat("--log-format: ", format.status().message()));
-  const absl::StatusOr<LogLevel> level = ParseLogLevel(flags.log_level);
-  if (!level.ok()) return Usage(absl::StrCat("--log-level: ", level.status().message()));
+  absl::StatusOr<LoggerOptions> log = flags.log.ToOptions("coordinator");
+  if (!log.ok()) return Usage(log.status().message());
 
   // gRPC's threads may log until the process ends, so the logger is never destroyed.
-  Logger& logger = *new Logger({.process = "coordinator", .level = *level, .format = *format});
+  Logger& logger = *new Logger(*std::move(log));
   RouteGrpcLogTo(logger);
   absl::Notification signalled;
   SignalThread signals([&](int) { signalled.Notify(); });

@@ -9,6 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/notification.h"
+#include "base/command_line.h"
 #include "base/daemon.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -26,8 +27,7 @@ struct Flags {
   ParameterServerOptions server;
   std::string metrics_listen;
   int64_t shutdown_grace_ms = 2'000;
-  std::string log_format = "auto";
-  std::string log_level = "info";
+  LogFlags log;
   std::string ready_file;
 };
 
@@ -78,10 +78,7 @@ void Declare(CLI::App& app, Flags& flags) {
                  "How long calls under way may take to end after SIGTERM")
       ->check(CLI::Range(0, 3'600'000))
       ->default_val(flags.shutdown_grace_ms);
-  app.add_option("--log-format", flags.log_format, "auto, text or json")
-      ->default_val(flags.log_format);
-  app.add_option("--log-level", flags.log_level, "debug, info, warning, error or off")
-      ->default_val(flags.log_level);
+  flags.log.Declare(app);
   app.add_option("--ready-file", flags.ready_file,
                  "Write the bound addresses here, as JSON, once the server serves")
       ->check(NotEmpty);
@@ -133,25 +130,18 @@ int Main(int argc, char** argv) {
                "muster-parameter-server");
   Flags flags;
   Declare(app, flags);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return EndOutput("muster-parameter-server", app.exit(error));
-    return Usage(error.what());
-  }
+  if (const auto code = ReadArguments(app, argc, argv)) return *code;
   for (const auto& [name, address] : {std::pair("--listen", &flags.server.listen_address),
                                       std::pair("--metrics-listen", &flags.metrics_listen)}) {
     if (address->empty()) continue;
     const absl::Status parsed = Annotate(ParseHostPort(*address).status(), name);
     if (!parsed.ok()) return Usage(parsed.message());
   }
-  const absl::StatusOr<LogFormat> format = ParseLogFormat(flags.log_format);
-  if (!format.ok()) return Usage(absl::StrCat("--log-format: ", format.status().message()));
-  const absl::StatusOr<LogLevel> level = ParseLogLevel(flags.log_level);
-  if (!level.ok()) return Usage(absl::StrCat("--log-level: ", level.status().message()));
+  absl::StatusOr<LoggerOptions> log = flags.log.ToOptions("parameter-server");
+  if (!log.ok()) return Usage(log.status().message());
 
   // gRPC's threads may log until the process ends, so the logger is never destroyed.
-  Logger& logger = *new Logger({.process = "parameter-server", .level = *level, .format = *format});
+  Logger& logger = *new Logger(*std::move(log));
   RouteGrpcLogTo(logger);
   absl::Notification signalled;
   SignalThread signals([&](int) { signalled.Notify(); });

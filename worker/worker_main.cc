@@ -9,6 +9,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "base/command_line.h"
 #include "base/daemon.h"
 #include "base/file.h"
 #include "base/log.h"
@@ -75,7 +76,8 @@ int Main(int argc, char** argv) {
   options.host = HostName();
   options.software_version = kSoftwareVersion;
   std::string listen_data = "127.0.0.1:0";
-  std::string log_format = "auto", log_level = "info", ready_file, role = "worker";
+  LogFlags log_flags;
+  std::string ready_file, role = "worker";
   int64_t connect_timeout_ms = absl::ToInt64Milliseconds(options.connect_timeout);
   int64_t mesh_timeout_ms = absl::ToInt64Milliseconds(options.mesh_timeout);
   int64_t final_checkpoint_timeout_ms = absl::ToInt64Milliseconds(options.final_checkpoint_timeout);
@@ -126,20 +128,12 @@ int Main(int argc, char** argv) {
                  "Fail the job if writing its last checkpoint takes longer than this")
       ->default_val(final_checkpoint_timeout_ms)
       ->check(CLI::Range(kLeastTimeoutMs, kMostTimeoutMs));
-  app.add_option("--log-format", log_format, "auto, text or json")->default_val(log_format);
-  app.add_option("--log-level", log_level, "debug, info, warning, error or off")
-      ->default_val(log_level);
+  log_flags.Declare(app);
   app.add_option("--ready-file", ready_file,
                  "Write the bound addresses here, as JSON, once the worker listens")
       ->check(NotEmpty);
   app.set_version_flag("--version", kSoftwareVersion);
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return EndOutput("muster-worker", app.exit(error));
-    std::fprintf(stderr, "muster-worker: %s (see --help)\n", error.what());
-    return 2;
-  }
+  if (const auto code = ReadArguments(app, argc, argv)) return *code;
   if (options.threads > 1) LetComputeThreadsSleep(argv);
   if (role == "parameter-server") options.role = MemberRole::kParameterServer;
   if (options.name.empty()) options.name = DefaultName(options.host);
@@ -157,13 +151,11 @@ int Main(int argc, char** argv) {
   if (!data.ok()) return Usage(Annotate(data.status(), "--listen-data"));
   options.data_bind = data->host;
   options.data_port = static_cast<uint16_t>(data->port);
-  const absl::StatusOr<LogFormat> format = ParseLogFormat(log_format);
-  if (!format.ok()) return Usage(Annotate(format.status(), "--log-format"));
-  const absl::StatusOr<LogLevel> level = ParseLogLevel(log_level);
-  if (!level.ok()) return Usage(Annotate(level.status(), "--log-level"));
+  absl::StatusOr<LoggerOptions> log = log_flags.ToOptions(options.name);
+  if (!log.ok()) return Usage(log.status());
 
   // gRPC's threads may log until the process ends.
-  Logger& logger = *new Logger({.process = options.name, .level = *level, .format = *format});
+  Logger& logger = *new Logger(*std::move(log));
   RouteGrpcLogTo(logger);
   // Signals may come before the daemon is there to be drained.
   std::atomic<Daemon*> running{nullptr};
