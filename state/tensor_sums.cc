@@ -1,5 +1,7 @@
 #include "state/tensor_sums.h"
 
+#include <cmath>
+
 #include "absl/status/status.h"
 #include "absl/strings/str_format.h"
 #include "base/check.h"
@@ -40,6 +42,19 @@ absl::StatusOr<TensorSums> TensorSums::FromWords(int count, absl::Span<const int
     }
   }
   return sums;
+}
+
+std::vector<double> NormRatios(const TensorSums& sums) {
+  std::vector<double> ratios(static_cast<size_t>(sums.count()), 1.0);
+  for (int i = 0; i < sums.count(); ++i) {
+    const double parameters = sums[i].parameters.Value();
+    const double update = sums[i].update.Value();
+    // False for a NaN: something is not finite.
+    if (parameters > 0 && update > 0) {
+      ratios[static_cast<size_t>(i)] = std::sqrt(parameters) / std::sqrt(update);
+    }
+  }
+  return ratios;
 }
 
 }  // namespace muster

@@ -36,7 +36,7 @@ class TensorSums {
 
   // The exchange form: WordCount(count()) words, of which up to 2^30 arrays may be added word by
   // word before FromWords.
-  static int64_t WordCount(int count) { return int64_t{2} * SquaredSum::kWords * count; }
+  static constexpr int64_t WordCount(int count) { return int64_t{2} * SquaredSum::kWords * count; }
   std::vector<int64_t> ToWords() const;
 
   // INVALID_ARGUMENT if `words` is no sum of ToWords() results for `count` tensors.
@@ -45,6 +45,10 @@ class TensorSums {
  private:
   std::vector<Entry> entries_;
 };
+
+// Of each tensor |parameters| / |update|, in f64 from the exact sums; 1 where one of the two is
+// zero or not finite.
+std::vector<double> NormRatios(const TensorSums& sums);
 
 }  // namespace muster
 

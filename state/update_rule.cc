@@ -117,14 +117,7 @@ void UpdateRule::PrepareRun(const RunScalars&, int64_t, const float*, const floa
 
 std::vector<double> UpdateRule::TensorFactors(const TensorSums& sums) const {
   MUSTER_CHECK_EQ(sums.count(), factor_count_);
-  std::vector<double> factors(factor_count_, 1.0);
-  for (int i = 0; i < factor_count_; ++i) {
-    const double parameters = sums[i].parameters.Value();
-    const double update = sums[i].update.Value();
-    // False for a NaN: something is not finite.
-    if (parameters > 0 && update > 0) factors[i] = std::sqrt(parameters) / std::sqrt(update);
-  }
-  return factors;
+  return NormRatios(sums);
 }
 
 void UpdateRule::Apply(Range range, const UpdateScalars& scalars, absl::Span<float> parameters,

@@ -82,7 +82,7 @@ class UpdateRule {
                absl::Span<const float> gradient, absl::Span<const absl::Span<float>> state,
                TensorSums& sums) const;
 
-  // The factors, in the order of the layout, from sums over the whole space.
+  // The factors, in the order of the layout, from sums over the whole space (NormRatios).
   std::vector<double> TensorFactors(const TensorSums& sums) const;
 
   // Updates the elements of `range`. Every span holds exactly these elements (element 0 of the

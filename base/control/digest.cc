@@ -82,6 +82,8 @@ void Digest::Add(const CommitRecord& record) {
   Add(static_cast<uint64_t>(record.correct));
   Add(Bits(record.gradient_norm));
   Add(static_cast<uint64_t>(record.finite | record.pause << 1));
+  Add(record.tensor_factors.size());
+  for (const double factor : record.tensor_factors) Add(Bits(factor));
 }
 
 void Digest::Add(const Prepared& prepared) {

@@ -42,6 +42,9 @@ struct CommitRecord {
   double gradient_norm = 0;  // of the mean gradient, before clipping
   bool finite = true;        // false: the update is skipped, the step still counts
   bool pause = false;        // everyone stops after applying this step
+  // Of a layer-wise update rule, unless the update is skipped: each tensor's factor, which nobody
+  // who holds a part of the tensors could find out alone (state/update_rule.h).
+  std::vector<double> tensor_factors;
   bool operator==(const CommitRecord&) const = default;
 };
 

@@ -33,6 +33,7 @@ inline constexpr int kMaxIdBytes = 128;  // job, fleet and request ids
 inline constexpr int kMaxPathBytes = 4096;
 inline constexpr int kMaxTextBytes = 4096;  // reasons and failures, for people
 inline constexpr int kMaxMembers = 1024;    // of a view
+inline constexpr int kMaxTensorFactors = 1 << 16;
 inline constexpr int64_t kMaxWaitMs = int64_t{1} << 40;
 inline constexpr int kMaxAlgorithms = 64;  // of a communication path
 

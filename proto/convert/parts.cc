@@ -133,6 +133,7 @@ v1::CommitRecord ToProto(const CommitRecord& record) {
   proto.set_gradient_norm(record.gradient_norm);
   proto.set_finite(record.finite);
   proto.set_pause(record.pause);
+  proto.mutable_tensor_factors()->Add(record.tensor_factors.begin(), record.tensor_factors.end());
   return proto;
 }
 
@@ -147,14 +148,25 @@ absl::StatusOr<CommitRecord> FromProto(const v1::CommitRecord& record, absl::str
     MUSTER_RETURN_IF_ERROR(
         CheckFiniteAtLeastZero(Field(path, "gradient_norm"), record.gradient_norm()));
   }
-  return CommitRecord{.step = record.step(),
-                      .epoch = record.epoch(),
-                      .loss_sum = record.loss_sum(),
-                      .samples = record.samples(),
-                      .correct = record.correct(),
-                      .gradient_norm = record.gradient_norm(),
-                      .finite = record.finite(),
-                      .pause = record.pause()};
+  if (record.tensor_factors_size() > kMaxTensorFactors) {
+    return FieldError(Field(path, "tensor_factors"),
+                      absl::StrCat("a list of at most ", kMaxTensorFactors),
+                      absl::StrCat(record.tensor_factors_size()));
+  }
+  for (int i = 0; i < record.tensor_factors_size(); ++i) {
+    MUSTER_RETURN_IF_ERROR(CheckFinitePositive(
+        absl::StrCat(Field(path, "tensor_factors"), "[", i, "]"), record.tensor_factors(i)));
+  }
+  return CommitRecord{
+      .step = record.step(),
+      .epoch = record.epoch(),
+      .loss_sum = record.loss_sum(),
+      .samples = record.samples(),
+      .correct = record.correct(),
+      .gradient_norm = record.gradient_norm(),
+      .finite = record.finite(),
+      .pause = record.pause(),
+      .tensor_factors = {record.tensor_factors().begin(), record.tensor_factors().end()}};
 }
 
 v1::Member ToProto(const Member& member) {

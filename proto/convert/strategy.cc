@@ -175,12 +175,6 @@ absl::Status CheckStrategy(const JobSpec& spec, const Strategy& strategy, absl::
                       "would round at every hop",
                       Name(algorithm));
   }
-  if (strategy.sharded() && std::holds_alternative<LambSpec>(spec.training.optimizer.rule)) {
-    return FieldError(path,
-                      "a state that is not in shards with training.optimizer.lamb, which needs "
-                      "whole tensors",
-                      ToString(strategy));
-  }
   return absl::OkStatus();
 }
 

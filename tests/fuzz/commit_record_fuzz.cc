@@ -9,12 +9,16 @@
 namespace muster {
 namespace {
 
-constexpr size_t kBytes = kCommitWords * sizeof(int64_t);
+// With the sums of as many tensors as there are words for.
+constexpr int kMostTensors = 2;
+constexpr size_t kBytes = static_cast<size_t>(CommitWordCount(kMostTensors)) * sizeof(int64_t);
 
 FuzzOutcome Run(absl::string_view bytes) {
   std::vector<int64_t> words(bytes.size() / sizeof(int64_t));
   if (!words.empty()) std::memcpy(words.data(), bytes.data(), words.size() * sizeof(int64_t));
-  const absl::StatusOr<CommitRecord> record = DecodeCommit(words, 3, 4);
+  int tensors = 0;
+  while (CommitWordCount(tensors) < static_cast<int64_t>(words.size())) ++tensors;
+  const absl::StatusOr<CommitRecord> record = DecodeCommit(words, 3, 4, tensors);
   if (!record.ok()) {
     return Refused(record.status(),
                    {absl::StatusCode::kInternal, absl::StatusCode::kInvalidArgument});
@@ -25,13 +29,17 @@ FuzzOutcome Run(absl::string_view bytes) {
   if (record->finite) {
     MUSTER_CHECK(std::isfinite(record->loss_sum));
     MUSTER_CHECK(std::isfinite(record->gradient_norm) && record->gradient_norm >= 0);
+    MUSTER_CHECK(static_cast<int>(record->tensor_factors.size()) == tensors);
+    for (const double factor : record->tensor_factors) {
+      MUSTER_CHECK(std::isfinite(factor) && factor > 0);
+    }
   }
   return FuzzOutcome::kAccepted;
 }
 
 std::string Encoded(const CommitContribution& contribution) {
-  const CommitWords words = EncodeCommit(contribution);
-  return std::string(reinterpret_cast<const char*>(words.data()), sizeof(words));
+  const std::vector<int64_t> words = EncodeCommit(contribution);
+  return std::string(reinterpret_cast<const char*>(words.data()), words.size() * sizeof(int64_t));
 }
 
 std::vector<std::string> Seeds() {
@@ -40,7 +48,12 @@ std::vector<std::string> Seeds() {
   CommitContribution nonfinite = {
       .loss_sum = std::nan(""), .samples = 32, .correct = 0, .pause = true};
   nonfinite.squared_gradient.Add({std::nanf("")});
-  return {Encoded(plain), Encoded(nonfinite)};
+  CommitContribution layers = plain;
+  layers.tensor_sums = TensorSums(kMostTensors);
+  layers.tensor_sums[0].parameters.Add({3.0f, 1e-30f});
+  layers.tensor_sums[0].update.Add({-0.5f});
+  layers.tensor_sums[1].update.Add({std::nanf("")});
+  return {Encoded(plain), Encoded(nonfinite), Encoded(layers)};
 }
 
 }  // namespace

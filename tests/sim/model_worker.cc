@@ -1,6 +1,7 @@
 #include "tests/sim/model_worker.h"
 
 #include <algorithm>
+#include <bit>
 #include <limits>
 
 #include "absl/strings/str_format.h"
@@ -206,6 +207,10 @@ void ModelWorker::Apply(const CommitRecord& record, const StateTag& tag, Fleet& 
   fleet.checker.Applied(*state_, record);
   state_->tag = tag;
   state_->chain = Mix(state_->chain, prepared_->value);
+  // What of the whole step an update needs comes with the record, and is part of the bits.
+  for (const double factor : record.tensor_factors) {
+    state_->chain = Mix(state_->chain, std::bit_cast<uint64_t>(factor));
+  }
   state_->samples = Mix(state_->samples, prepared_->samples);
   state_->history.push_back(record.epoch);
   prepared_.reset();
@@ -374,6 +379,7 @@ std::optional<worker::Event> ModelWorker::Finish(const Op& op, Fleet& fleet) {
       record.step = op.step;
       record.epoch = op.epoch;
       for (const MeshEnd& end : mesh->ends) record.pause = record.pause || end.pause;
+      record.tensor_factors = {1 + static_cast<double>(prepared_->value >> 12)};
       own->formed = true;
       return worker::RecordFormed{op.epoch, record};
     }

@@ -116,6 +116,9 @@ void JobRunner::RollForward(const worker::RollForward& order) {
   highest_epoch_ = std::max(highest_epoch_, order.epoch);
   Add({.run = [this, order] {
     MUSTER_CHECK(replica_ != nullptr) << "roll forward without state";
+    if (absl::Status status = replica_->CheckRecord(order.record); !status.ok()) {
+      return Fail(status);
+    }
     replica_->Apply(order.record);
     const CommitRecord& record = order.record;
     metrics_->Remember({.step = record.step,

@@ -89,6 +89,7 @@ absl::Status Learning::OnSnapshotDone() {
 }
 
 absl::Status Learning::OnStep(StepItem item) {
+  MUSTER_RETURN_IF_ERROR(replica_.CheckRecord(item.record));
   {
     MutexLock lock(&mutex_);
     stable_ = item.stable;

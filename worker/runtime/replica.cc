@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "collectives/reduce/half.h"
@@ -86,15 +87,30 @@ std::vector<absl::Span<float>> Replica::SlotsOf(Range range) {
   return slots;
 }
 
+absl::Status Replica::CheckRecord(const CommitRecord& record) const {
+  const size_t expected = record.finite ? static_cast<size_t>(rule_.factor_count()) : 0;
+  if (record.tensor_factors.size() == expected) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("commit record of step ", record.step, ": expected factors of ", expected,
+                   " tensors for ", rule_.name(), ", got ", record.tensor_factors.size(),
+                   "; the member that formed it trains another model"));
+}
+
+UpdateScalars Replica::ScalarsOf(Step step, double gradient_norm, int64_t samples,
+                                 int64_t updates) const {
+  const double norm_of_sum = gradient_norm * static_cast<double>(samples);
+  return {
+      .learning_rate = LearningRate(learning_rate_, step),
+      .gradient_scale = ComputeGradientScale(norm_of_sum * norm_of_sum, samples, clip_norm_).scale,
+      .update_count = updates + 1};
+}
+
 void Replica::ApplyLocked(const CommitRecord& record, FlatGradient gradient) {
   MUSTER_CHECK_EQ(record.step, counters_.tag.step + 1);
   if (record.finite) {
-    const double norm_of_sum = record.gradient_norm * static_cast<double>(record.samples);
-    UpdateScalars scalars;
-    scalars.learning_rate = LearningRate(learning_rate_, record.step);
-    scalars.gradient_scale =
-        ComputeGradientScale(norm_of_sum * norm_of_sum, record.samples, clip_norm_).scale;
-    scalars.update_count = counters_.update_count + 1;
+    UpdateScalars scalars =
+        ScalarsOf(record.step, record.gradient_norm, record.samples, counters_.update_count);
+    scalars.tensor_factors = record.tensor_factors;
     UpdatePart(scalars, gradient);
     ++counters_.update_count;
     counters_.nonfinite_in_row = 0;
@@ -110,43 +126,44 @@ void Replica::ApplyLocked(const CommitRecord& record, FlatGradient gradient) {
   }
 }
 
-void Replica::UpdatePart(const UpdateScalars& given, FlatGradient flat) {
-  UpdateScalars scalars = given;
-  const bool half = !flat.has_value() && buffers_.rounds_gradients();
-  const auto gradient = [&](Range range) {
-    return flat.has_value() ? flat->subspan(Size(range.offset), Size(range.count))
-                            : buffers_.Reduced(range);
-  };
+MixedPrecisionRange Replica::MixedOf(Range range, std::vector<absl::Span<float>>& slots) {
+  slots = SlotsOf(range);
+  return {.range = range,
+          .dtype = buffers_.shape().gradients,
+          .gradient = buffers_.ReducedHalves(range),
+          .parameters =
+              buffers_.rounds_parameters() ? buffers_.OwnHalves(range) : absl::Span<uint16_t>(),
+          .master = part_.Of(0, range),
+          .state = slots};
+}
+
+TensorSums Replica::PrepareUpdate(Step step, double gradient_norm, int64_t samples,
+                                  const std::vector<Range>& ranges) {
+  TensorSums sums(rule_.factor_count());
+  if (rule_.factor_count() == 0) return sums;
+  const UpdateScalars scalars = ScalarsOf(step, gradient_norm, samples, counters().update_count);
   std::vector<absl::Span<float>> slots;
-  const auto mixed = [&](Range range) {
-    slots = SlotsOf(range);
-    return MixedPrecisionRange{.range = range,
-                               .dtype = buffers_.shape().gradients,
-                               .gradient = buffers_.ReducedHalves(range),
-                               .parameters = buffers_.rounds_parameters()
-                                                 ? buffers_.OwnHalves(range)
-                                                 : absl::Span<uint16_t>(),
-                               .master = part_.Of(0, range),
-                               .state = slots};
-  };
-  if (rule_.factor_count() > 0) {
-    // Only of a state that is whole (proto/convert/job.h).
-    MUSTER_CHECK(whole()) << "tensor sums of a part of the state";
-    TensorSums sums(rule_.factor_count());
-    for (const Range& range : part_.ranges()) {
-      if (half) {
-        Prepare(rule_, mixed(range), scalars, sums);
-      } else {
-        rule_.Prepare(range, scalars, part_.Of(0, range), gradient(range), SlotsOf(range), sums);
-      }
-    }
-    scalars.tensor_factors = rule_.TensorFactors(sums);
-  }
-  for (const Range& range : part_.ranges()) {
-    if (half) {
-      muster::Apply(rule_, mixed(range), scalars);
+  for (const Range& range : ranges) {
+    if (buffers_.rounds_gradients()) {
+      Prepare(rule_, MixedOf(range, slots), scalars, sums);
     } else {
-      rule_.Apply(range, scalars, part_.Of(0, range), gradient(range), SlotsOf(range));
+      rule_.Prepare(range, scalars, part_.Of(0, range), buffers_.Reduced(range), SlotsOf(range),
+                    sums);
+    }
+  }
+  return sums;
+}
+
+void Replica::UpdatePart(const UpdateScalars& scalars, FlatGradient flat) {
+  std::vector<absl::Span<float>> slots;
+  for (const Range& range : part_.ranges()) {
+    if (!flat.has_value() && buffers_.rounds_gradients()) {
+      muster::Apply(rule_, MixedOf(range, slots), scalars);
+    } else {
+      const absl::Span<const float> gradient =
+          flat.has_value() ? flat->subspan(Size(range.offset), Size(range.count))
+                           : buffers_.Reduced(range);
+      rule_.Apply(range, scalars, part_.Of(0, range), gradient, SlotsOf(range));
     }
   }
 }

@@ -30,7 +30,9 @@
 #include "base/mutex.h"
 #include "collectives/transport/shm/shared_arena.h"
 #include "state/layout.h"
+#include "state/mixed_precision.h"
 #include "state/step_scalars.h"
+#include "state/tensor_sums.h"
 #include "state/update_rule.h"
 #include "worker/runtime/state_part.h"
 #include "worker/runtime/step_buffers.h"
@@ -93,10 +95,20 @@ class Replica {
   // `gradient` (all of the space, of which only the part is read), or the one of the step under
   // way. A record that is not finite changes only counters. Everything follows from the record and
   // the gradient: the same bits on every replica, whether the record was formed here or came with a
-  // decision to roll forward. Requires: record.step == counters().tag.step + 1.
+  // decision to roll forward. Requires: record.step == counters().tag.step + 1, and a record that
+  // CheckRecord takes.
   void Apply(const CommitRecord& record, absl::Span<const float> gradient)
       ABSL_LOCKS_EXCLUDED(mutex_);
   void Apply(const CommitRecord& record) ABSL_LOCKS_EXCLUDED(mutex_);
+
+  // INVALID_ARGUMENT unless Apply can take this record: it has the factors that the rule needs.
+  absl::Status CheckRecord(const CommitRecord& record) const;
+
+  // What a layer-wise rule must know of `ranges` of the part before the step under way can be
+  // committed (UpdateRule::Prepare); nothing of an elementwise one. `gradient_norm` and `samples`
+  // are those that the record will have. Changes nothing.
+  TensorSums PrepareUpdate(Step step, double gradient_norm, int64_t samples,
+                           const std::vector<Range>& ranges) ABSL_LOCKS_EXCLUDED(mutex_);
 
   // Learning rate of the update that `step` makes.
   double LearningRateOf(Step step) const { return LearningRate(learning_rate_, step); }
@@ -142,7 +154,12 @@ class Replica {
   using FlatGradient = std::optional<absl::Span<const float>>;
   void ApplyLocked(const CommitRecord& record, FlatGradient gradient)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Of an update that a state makes after `updates` others, but for the tensors' factors.
+  UpdateScalars ScalarsOf(Step step, double gradient_norm, int64_t samples, int64_t updates) const;
   void UpdatePart(const UpdateScalars& scalars, FlatGradient gradient);
+  // A range of the part with the reduced gradient of the step under way, of 16 bits; `slots` has
+  // room for what it borrows.
+  MixedPrecisionRange MixedOf(Range range, std::vector<absl::Span<float>>& slots);
   std::vector<absl::Span<float>> SlotsOf(Range range);
   // Of the step under way, for those who are told.
   std::shared_ptr<const std::vector<float>> CopyGradient(FlatGradient gradient) const;

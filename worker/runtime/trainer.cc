@@ -89,6 +89,9 @@ TrainingOutcome Trainer::Run(const View& view, Communicator& communicator, Step 
     for (const Range& range : memory.exchange().NormRanges()) {
       replica_.buffers().AddReducedSquares(range, contribution.squared_gradient);
     }
+    if (absl::Status status = SumTensors(step, memory, contribution); !status.ok()) {
+      return MeshFailed(communicator, std::move(status), memory.culprit());
+    }
     absl::StatusOr<CommitRecord> record = memory.exchange().Commit(step, view.epoch, contribution);
     if (!record.ok()) return MeshFailed(communicator, record.status(), memory.culprit());
     if (record->samples != job_.plan().samples_per_step()) {
@@ -134,6 +137,25 @@ TrainingOutcome Trainer::Run(const View& view, Communicator& communicator, Step 
     }
   }
   return {Kind::kPaused};
+}
+
+// What the update of whole tensors depends on has to be in the record, since apply asks nobody
+// (docs/protocol.md, rule 7). Where gradients are clipped the update depends on the whole norm,
+// which is summed first; otherwise its sums travel with the commit.
+absl::Status Trainer::SumTensors(Step step, StepMemory& memory, CommitContribution& contribution) {
+  contribution.tensor_sums = TensorSums(job_.rule().factor_count());
+  if (job_.rule().factor_count() == 0) return absl::OkStatus();
+  const int64_t samples = job_.plan().samples_per_step();
+  double gradient_norm = 0;
+  if (job_.spec().training.clip_norm > 0) {
+    MUSTER_ASSIGN_OR_RETURN(const SquaredSum whole,
+                            memory.exchange().SumSquares(step, contribution.squared_gradient));
+    if (!whole.finite()) return absl::OkStatus();  // on every rank: there will be no update
+    gradient_norm = MeanGradientNorm(whole, samples);
+  }
+  contribution.tensor_sums =
+      replica_.PrepareUpdate(step, gradient_norm, samples, memory.exchange().NormRanges());
+  return absl::OkStatus();
 }
 
 absl::Status Trainer::Equip(const View& view, const Communicator& communicator) {

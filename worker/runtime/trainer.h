@@ -89,6 +89,8 @@ class Trainer {
   using BlockVisitor = absl::FunctionRef<void(int block, const float* parameters)>;
   absl::StatusOr<EvaluationMetrics> Evaluate(const Communicator& communicator, const View& view,
                                              StepMemory& memory, Step step, BlockVisitor visit);
+  // Completes what this rank contributes to the commit by what a layer-wise rule needs.
+  absl::Status SumTensors(Step step, StepMemory& memory, CommitContribution& contribution);
   // Makes the replica's memory fit the view.
   absl::Status Equip(const View& view, const Communicator& communicator);
   GradientExchangeOptions ExchangeOptions(const View& view) const;

@@ -16,8 +16,8 @@ enum Position : int { kLoss = SquaredSum::kWords, kLossNonfinite, kSamples, kCor
 
 }  // namespace
 
-CommitWords EncodeCommit(const CommitContribution& contribution) {
-  CommitWords words = {};
+std::vector<int64_t> EncodeCommit(const CommitContribution& contribution) {
+  std::vector<int64_t> words(kCommitWords);
   const SquaredSum::Words squared = contribution.squared_gradient.ToWords();
   for (int i = 0; i < SquaredSum::kWords; ++i) words[i] = squared[i];
   if (std::isfinite(contribution.loss_sum) && std::fabs(contribution.loss_sum) < kLossLimit) {
@@ -28,13 +28,21 @@ CommitWords EncodeCommit(const CommitContribution& contribution) {
   words[kSamples] = contribution.samples;
   words[kCorrect] = contribution.correct;
   words[kPause] = contribution.pause ? 1 : 0;
+  const std::vector<int64_t> sums = contribution.tensor_sums.ToWords();
+  words.insert(words.end(), sums.begin(), sums.end());
   return words;
 }
 
-absl::StatusOr<CommitRecord> DecodeCommit(absl::Span<const int64_t> words, Step step, Epoch epoch) {
-  if (words.size() != kCommitWords) {
-    return absl::InternalError(absl::StrCat("commit of step ", step, ": expected ", kCommitWords,
-                                            " words, got ", words.size()));
+double MeanGradientNorm(const SquaredSum& squared_gradient, int64_t samples) {
+  return std::sqrt(squared_gradient.Value()) / static_cast<double>(samples);
+}
+
+absl::StatusOr<CommitRecord> DecodeCommit(absl::Span<const int64_t> words, Step step, Epoch epoch,
+                                          int tensors) {
+  if (static_cast<int64_t>(words.size()) != CommitWordCount(tensors)) {
+    return absl::InternalError(absl::StrCat("commit of step ", step, ": expected ",
+                                            CommitWordCount(tensors), " words, got ",
+                                            words.size()));
   }
   MUSTER_ASSIGN_OR_RETURN(const SquaredSum squared,
                           SquaredSum::FromWords(words.subspan(0, SquaredSum::kWords)));
@@ -53,8 +61,11 @@ absl::StatusOr<CommitRecord> DecodeCommit(absl::Span<const int64_t> words, Step 
   record.finite = squared.finite() && words[kLossNonfinite] == 0;
   record.loss_sum =
       words[kLossNonfinite] == 0 ? static_cast<double>(words[kLoss]) * kLossUnit : std::nan("");
-  record.gradient_norm =
-      squared.finite() ? std::sqrt(squared.Value()) / static_cast<double>(samples) : std::nan("");
+  record.gradient_norm = MeanGradientNorm(squared, samples);
+  // Read even where it is not needed, so that nonsense is found.
+  MUSTER_ASSIGN_OR_RETURN(const TensorSums sums,
+                          TensorSums::FromWords(tensors, words.subspan(kCommitWords)));
+  if (record.finite) record.tensor_factors = NormRatios(sums);
   return record;
 }
 

@@ -7,14 +7,15 @@
 #ifndef MUSTER_WORKER_SYNC_COMMIT_EXCHANGE_H_
 #define MUSTER_WORKER_SYNC_COMMIT_EXCHANGE_H_
 
-#include <array>
 #include <cstdint>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/control/messages.h"
 #include "base/ids.h"
 #include "state/gradient_norm.h"
+#include "state/tensor_sums.h"
 
 namespace muster {
 
@@ -26,18 +27,27 @@ struct CommitContribution {
   bool pause = false;           // someone asked for a pause, or this is the last step
   SquaredSum squared_gradient;  // of the rank's range of the reduced (summed) gradient,
                                 // what is frozen left out (state/clip_norm.h)
+  // Of the rank's range, with a layer-wise rule; nothing of an update that is to be skipped.
+  TensorSums tensor_sums{0};
 };
 
 // Loss in units of 2^-24, of magnitude below 2^39 (5e11). A larger or non-finite loss counts as
 // non-finite.
 constexpr int kCommitWords = SquaredSum::kWords + 5;
-using CommitWords = std::array<int64_t, kCommitWords>;
+// So many words, and those of the sums of `tensors` tensors.
+constexpr int64_t CommitWordCount(int tensors) {
+  return kCommitWords + TensorSums::WordCount(tensors);
+}
 
-CommitWords EncodeCommit(const CommitContribution& contribution);
+std::vector<int64_t> EncodeCommit(const CommitContribution& contribution);
 
-// The record of `step` from the summed words. Its gradient_norm is that of the mean gradient,
-// before clipping. INTERNAL if the words can't be such a sum.
-absl::StatusOr<CommitRecord> DecodeCommit(absl::Span<const int64_t> words, Step step, Epoch epoch);
+// The record of `step` from the summed words, the contributions having sums of `tensors` tensors.
+// INTERNAL if the words can't be such a sum.
+absl::StatusOr<CommitRecord> DecodeCommit(absl::Span<const int64_t> words, Step step, Epoch epoch,
+                                          int tensors = 0);
+
+// A record's gradient_norm: that of the mean gradient, before clipping; NaN if it is not finite.
+double MeanGradientNorm(const SquaredSum& squared_gradient, int64_t samples);
 
 }  // namespace muster
 

@@ -136,18 +136,29 @@ absl::Status GradientExchange::Finish() {
   return status;
 }
 
-absl::StatusOr<CommitRecord> GradientExchange::Commit(Step step, Epoch epoch,
-                                                      const CommitContribution& contribution) {
-  CommitWords words = EncodeCommit(contribution);
+absl::Status GradientExchange::SumWords(Step step, const char* label, absl::Span<int64_t> words) {
   CollectiveOptions options;
   options.timeout = options_.timeout;
-  options.label = "commit";
+  options.label = label;
   options.step = step;
   options.caller_waits = true;
-  Work work = communicator_.AllReduce(words.data(), words.data(), kCommitWords, DType::kI64,
-                                      ReduceOp::kSum, options);
-  MUSTER_RETURN_IF_ERROR(WaitFor(work));
-  return DecodeCommit(words, step, epoch);
+  Work work =
+      communicator_.AllReduce(words.data(), words.data(), static_cast<int64_t>(words.size()),
+                              DType::kI64, ReduceOp::kSum, options);
+  return WaitFor(work);
+}
+
+absl::StatusOr<SquaredSum> GradientExchange::SumSquares(Step step, const SquaredSum& mine) {
+  SquaredSum::Words words = mine.ToWords();
+  MUSTER_RETURN_IF_ERROR(SumWords(step, "gradient norm", absl::MakeSpan(words)));
+  return SquaredSum::FromWords(words);
+}
+
+absl::StatusOr<CommitRecord> GradientExchange::Commit(Step step, Epoch epoch,
+                                                      const CommitContribution& contribution) {
+  std::vector<int64_t> words = EncodeCommit(contribution);
+  MUSTER_RETURN_IF_ERROR(SumWords(step, "commit", absl::MakeSpan(words)));
+  return DecodeCommit(words, step, epoch, contribution.tensor_sums.count());
 }
 
 absl::StatusOr<GradientExchange::Evaluation> GradientExchange::SumEvaluation(

@@ -52,6 +52,9 @@ class GradientExchange {
   // Waits until every block started is: this rank has prepared the step.
   absl::Status Finish();
 
+  // What the ranks' squared norms make together, for those who must know it before the commit.
+  absl::StatusOr<SquaredSum> SumSquares(Step step, const SquaredSum& mine);
+
   // The small all-reduce that commits the step.
   absl::StatusOr<CommitRecord> Commit(Step step, Epoch epoch,
                                       const CommitContribution& contribution);
@@ -90,6 +93,7 @@ class GradientExchange {
   absl::Status FinishSums(Started& started);
   absl::Status FinishCopies(Started& started);
   void HandToReplicas(int bucket, Started& started);
+  absl::Status SumWords(Step step, const char* label, absl::Span<int64_t> words);
   absl::Status WaitFor(Work& work);
 
   Communicator& communicator_;

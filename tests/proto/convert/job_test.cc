@@ -331,15 +331,14 @@ INSTANTIATE_TEST_SUITE_P(
                 },
                 "strategy.algorithm: must be RING, DIRECT or absent where the state is in shards "
                 "(stage above 0), got double-tree"},
-        BadCase{"LambInShards",
+        BadCase{"SwitchToTreeOfHalves",
                 [](auto& j) {
-                  j.mutable_training()->mutable_optimizer()->clear_groups();
-                  j.mutable_training()->mutable_optimizer()->mutable_lamb();
+                  j.mutable_communication()->set_gradients(v1::Communication::BF16);
                   j.add_switches()->set_after_step(5);
-                  j.mutable_switches(0)->mutable_strategy()->set_stage(2);
+                  j.mutable_switches(0)->mutable_strategy()->set_algorithm(
+                      v1::Communication::DOUBLE_TREE);
                 },
-                "switches[0].strategy: must be a state that is not in shards with "
-                "training.optimizer.lamb, which needs whole tensors, got stage 2, 1 replica"},
+                "switches[0].strategy.algorithm: must be RING, DIRECT, STAR, WINDOW or absent"},
         BadCase{"ServersWithoutTheirPath", [](auto& j) { j.mutable_strategy()->set_servers(2); },
                 "strategy.servers: must be 0 or absent unless sync is PARAMETER_SERVER, got 2"},
         BadCase{"TooManyServers",

@@ -40,6 +40,11 @@ CommitRecord Record(Random& random) {
   record.finite = Coin(random);
   if (!record.finite) record.loss_sum = std::numeric_limits<double>::infinity();
   record.pause = Coin(random);
+  if (record.finite) {
+    for (int64_t i = Below(random, 4); i > 0; --i) {
+      record.tensor_factors.push_back(1e-3 + Real(random));
+    }
+  }
   return record;
 }
 

@@ -134,19 +134,28 @@ TEST_F(TrainerTest, MemberThatStaysOutOfTheCommitStopsEveryone) {
   EXPECT_EQ(rigs[0]->replica->counters().tag.step, 4) << "nobody may hold the record";
 }
 
+// Also where norms of whole tensors would have to be known, and the gradient's before them.
 TEST_F(TrainerTest, NonfiniteLossSkipsTheUpdateOnAllRanksAndThenEndsTheJob) {
-  spec_.training.optimizer.rule = SgdSpec{};
   spec_.training.optimizer.weight_decay = 0;
   spec_.training.learning_rate = {.peak = 1e30};
   spec_.training.max_nonfinite_steps = 3;
-  auto rigs = MakeRigs(2);
-  Train(rigs, 1, 1);
-  for (const auto& rig : rigs) {
-    EXPECT_EQ(rig->outcome.kind, TrainingOutcome::Kind::kJobFailed);
-    EXPECT_THAT(std::string(rig->outcome.status.message()), testing::HasSubstr("3 steps in a row"));
-    EXPECT_EQ(rig->replica->counters().nonfinite_in_row, 3);
-    EXPECT_EQ(Hash(*rig), Hash(*rigs[0]));
-  }
+  const auto fails = [&] {
+    auto rigs = MakeRigs(2);
+    Train(rigs, 1, 1);
+    for (const auto& rig : rigs) {
+      EXPECT_EQ(rig->outcome.kind, TrainingOutcome::Kind::kJobFailed);
+      EXPECT_THAT(std::string(rig->outcome.status.message()),
+                  testing::HasSubstr("3 steps in a row"));
+      EXPECT_EQ(rig->replica->counters().nonfinite_in_row, 3);
+      EXPECT_EQ(Hash(*rig), Hash(*rigs[0]));
+    }
+  };
+  spec_.training.optimizer.rule = SgdSpec{};
+  fails();
+  spec_.training.optimizer.rule = LambSpec{};
+  fails();
+  spec_.training.clip_norm = 1;
+  fails();
 }
 
 // Against the definition: masters in f32, gradients at rounded parameters, each worker's sum over

@@ -10,11 +10,12 @@ namespace muster {
 namespace {
 
 // What the all-reduce of a step does.
-CommitWords Sum(const std::vector<CommitContribution>& contributions) {
-  CommitWords sum = {};
+std::vector<int64_t> Sum(const std::vector<CommitContribution>& contributions) {
+  std::vector<int64_t> sum(EncodeCommit(contributions[0]).size());
   for (const CommitContribution& contribution : contributions) {
-    const CommitWords words = EncodeCommit(contribution);
-    for (int i = 0; i < kCommitWords; ++i) sum[i] += words[i];
+    const std::vector<int64_t> words = EncodeCommit(contribution);
+    EXPECT_EQ(words.size(), sum.size());
+    for (size_t i = 0; i < sum.size(); ++i) sum[i] += words[i];
   }
   return sum;
 }
@@ -100,13 +101,59 @@ TEST(CommitExchangeTest, AnyRankMayAskForAPause) {
   }
 }
 
+// Two tensors, each on several ranks; the record has |parameters| / |update| of each.
+TEST(CommitExchangeTest, TensorsHaveOneFactorHoweverTheyAreCut) {
+  std::mt19937 random(5);
+  std::normal_distribution<float> normal(0, 1);
+  std::vector<float> parameters[2], updates[2];
+  double expected[2];
+  for (int t = 0; t < 2; ++t) {
+    long double squares[2] = {0, 0};
+    for (int i = 0; i < 500; ++i) {
+      parameters[t].push_back(normal(random) * static_cast<float>(t + 1));
+      updates[t].push_back(normal(random));
+      squares[0] += static_cast<long double>(parameters[t].back()) * parameters[t].back();
+      squares[1] += static_cast<long double>(updates[t].back()) * updates[t].back();
+    }
+    expected[t] = std::sqrt(static_cast<double>(squares[0] / squares[1]));
+  }
+  std::vector<double> first;
+  for (const int ranks : {1, 2, 3, 7}) {
+    std::vector<CommitContribution> parts(ranks);
+    for (CommitContribution& part : parts) {
+      part.samples = 1;
+      part.tensor_sums = TensorSums(2);
+    }
+    for (int t = 0; t < 2; ++t) {
+      for (size_t i = 0; i < parameters[t].size(); ++i) {
+        TensorSums::Entry& entry = parts[random() % ranks].tensor_sums[t];
+        entry.parameters.Add(absl::MakeConstSpan(&parameters[t][i], 1));
+        entry.update.Add(absl::MakeConstSpan(&updates[t][i], 1));
+      }
+    }
+    const auto record = DecodeCommit(Sum(parts), 1, 1, 2);
+    ASSERT_TRUE(record.ok()) << record.status();
+    ASSERT_EQ(record->tensor_factors.size(), 2u);
+    for (int t = 0; t < 2; ++t) EXPECT_NEAR(record->tensor_factors[t], expected[t], 1e-12);
+    if (first.empty()) first = record->tensor_factors;
+    EXPECT_EQ(record->tensor_factors, first) << ranks << " ranks";
+    EXPECT_FALSE(DecodeCommit(Sum(parts), 1, 1, 1).ok());
+    parts[0].loss_sum = std::nan("");
+    EXPECT_TRUE(DecodeCommit(Sum(parts), 1, 1, 2)->tensor_factors.empty());
+  }
+}
+
 TEST(CommitExchangeTest, RefusesWordsThatAreNoSum) {
-  CommitWords words = EncodeCommit({.loss_sum = 1, .samples = 4, .correct = 2});
+  std::vector<int64_t> words = EncodeCommit({.loss_sum = 1, .samples = 4, .correct = 2});
   EXPECT_FALSE(DecodeCommit(absl::MakeSpan(words).subspan(1), 1, 1).ok());
   EXPECT_FALSE(DecodeCommit(EncodeCommit({.samples = 0}), 1, 1).ok());
   EXPECT_FALSE(DecodeCommit(EncodeCommit({.samples = 2, .correct = 3}), 1, 1).ok());
   words[0] = -1;
   EXPECT_FALSE(DecodeCommit(words, 1, 1).ok());
+  std::vector<int64_t> sums = EncodeCommit({.samples = 4, .tensor_sums = TensorSums(1)});
+  EXPECT_TRUE(DecodeCommit(sums, 1, 1, 1).ok());
+  sums.back() = -1;
+  EXPECT_FALSE(DecodeCommit(sums, 1, 1, 1).ok());
 }
 
 }  // namespace
