@@ -20,6 +20,7 @@ namespace muster {
 // Fully connected layers with ReLU between them; none hidden makes a linear classifier.
 struct MlpSpec {
   std::vector<int32_t> hidden;
+  bool tie_weights = false;  // then `hidden` has at least three and reads the same from both ends
   bool operator==(const MlpSpec&) const = default;
 };
 

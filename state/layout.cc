@@ -1,5 +1,6 @@
 #include "state/layout.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -64,6 +65,16 @@ absl::Status ValidateSpec(const TensorSpec& spec, int previous_block) {
         absl::StrFormat("tensor \"%s\": expected a finite weight decay of at least 0, got %g",
                         spec.name, weight_decay));
   }
+  int before = spec.block;
+  for (const int reader : spec.also_read_by) {
+    if (reader <= before) {
+      return absl::InvalidArgumentError(absl::StrFormat(
+          "tensor \"%s\": expected blocks that read it as well in rising order above its own, %d, "
+          "got [%s]",
+          spec.name, spec.block, absl::StrJoin(spec.also_read_by, ", ")));
+    }
+    before = reader;
+  }
   return absl::OkStatus();
 }
 
@@ -117,6 +128,9 @@ uint64_t Fingerprint(const std::vector<Tensor>& tensors, const std::vector<Bucke
     absl::StrAppendFormat(&text, " weight decay %a rate %a frozen %d\n",
                           spec.weight_decay.value_or(-1), spec.learning_rate_scale,
                           spec.frozen ? 1 : 0);
+    if (!spec.also_read_by.empty()) {
+      absl::StrAppendFormat(&text, " also read by %s\n", absl::StrJoin(spec.also_read_by, ","));
+    }
   }
   for (const Bucket& bucket : buckets) {
     absl::StrAppendFormat(&text, "bucket %d %d %d\n", bucket.block, bucket.offset, bucket.count);
@@ -173,6 +187,7 @@ absl::StatusOr<Layout> Layout::Create(std::vector<TensorSpec> tensors, int64_t b
     if (!tensor.spec.frozen) layout.trained_parameter_count_ += tensor.count;
   }
   layout.block_count_ = static_cast<int>(block_starts.size());
+  MUSTER_RETURN_IF_ERROR(layout.Tie());
 
   block_starts.push_back(offset);
   for (int block = 0; block < layout.block_count_; ++block) {
@@ -185,6 +200,27 @@ absl::StatusOr<Layout> Layout::Create(std::vector<TensorSpec> tensors, int64_t b
   MarkFrozen(layout.trained_ranges_, layout.buckets_);
   layout.fingerprint_ = Fingerprint(layout.tensors_, layout.buckets_);
   return layout;
+}
+
+absl::Status Layout::Tie() {
+  tied_tensors_.resize(static_cast<size_t>(block_count_));
+  tied_blocks_.resize(static_cast<size_t>(block_count_));
+  for (size_t i = 0; i < tensors_.size(); ++i) {
+    const TensorSpec& spec = tensors_[i].spec;
+    for (const int reader : spec.also_read_by) {
+      if (reader >= block_count_) {
+        return absl::InvalidArgumentError(
+            absl::StrFormat("tensor \"%s\": is read by block %d, but there are only %d blocks",
+                            spec.name, reader, block_count_));
+      }
+      tied_tensors_[static_cast<size_t>(reader)].push_back(static_cast<int>(i));
+      std::vector<int>& blocks = tied_blocks_[static_cast<size_t>(reader)];
+      // Tensors are in order of their blocks.
+      if (blocks.empty() || blocks.back() != spec.block) blocks.push_back(spec.block);
+      most_tied_blocks_ = std::max(most_tied_blocks_, static_cast<int>(blocks.size()));
+    }
+  }
+  return absl::OkStatus();
 }
 
 const Tensor* Layout::Find(absl::string_view name) const {

@@ -3,7 +3,8 @@
 // Tensors belong to blocks (the unit at which strategies hook into forward and backward); blocks
 // lie one after the other in forward order. A block is cut into buckets (gradient fusion buffers)
 // that never straddle blocks. Each tensor and each bucket starts at a multiple of kAlignment
-// elements, and the buckets together tile the whole space. Padding elements are zero, have zero
+// elements, and the buckets together tile the whole space. A tensor that several blocks read (tied
+// parameters) is there once, in the first of them. Padding elements are zero, have zero
 // gradients, and never leave the fleet (checkpoints and hashes skip them).
 //
 // A layout is a pure value: the same description gives the same layout on every worker, whatever
@@ -39,6 +40,8 @@ struct TensorSpec {
   Initializer initializer = Initializer::kZero;
   float scale = 0;
   bool decay = true;  // weight decay applies (false for biases and norms)
+  // Blocks that read the tensor beside its own (tied parameters), in rising order, all later ones.
+  std::vector<int> also_read_by;
 
   // What the job's parameter groups say of it (state/parameter_groups.h).
   std::optional<double> weight_decay;  // instead of the update rule's, whatever `decay` says; >= 0
@@ -85,6 +88,12 @@ class Layout {
     return {first.offset, last.offset + last.count - first.offset};
   }
 
+  // Tied parameters: what a block reads of others. By index, in rising order.
+  const std::vector<int>& TiedTensors(int block) const { return tied_tensors_[block]; }
+  const std::vector<int>& TiedBlocks(int block) const { return tied_blocks_[block]; }
+  // The most blocks that any block reads beside itself.
+  int most_tied_blocks() const { return most_tied_blocks_; }
+
   int64_t padded_count() const { return padded_count_; }        // size of the flat space
   int64_t parameter_count() const { return parameter_count_; }  // without padding
 
@@ -104,9 +113,15 @@ class Layout {
 
  private:
   Layout() = default;
+  // Finds what blocks read of others.
+  absl::Status Tie();
+
   std::vector<Tensor> tensors_;
   std::vector<Bucket> buckets_;
   std::vector<BucketRange> block_buckets_;
+  std::vector<std::vector<int>> tied_tensors_;  // by block
+  std::vector<std::vector<int>> tied_blocks_;
+  int most_tied_blocks_ = 0;
   int block_count_ = 0;
   int64_t padded_count_ = 0;
   int64_t parameter_count_ = 0;

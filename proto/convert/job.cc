@@ -1,5 +1,6 @@
 #include "proto/convert/job.h"
 
+#include <algorithm>
 #include <string>
 #include <utility>
 
@@ -52,6 +53,15 @@ absl::StatusOr<ModelSpec> ConvertModel(const v1::Model& model) {
       MlpSpec mlp;
       MUSTER_ASSIGN_OR_RETURN(
           mlp.hidden, Widths("model.mlp.hidden", model.mlp().hidden(), 0, kMaxLayers, kMaxWidth));
+      mlp.tie_weights = model.mlp().tie_weights();
+      if (mlp.tie_weights &&
+          (mlp.hidden.size() < 3 ||
+           !std::equal(mlp.hidden.begin(), mlp.hidden.end(), mlp.hidden.rbegin()))) {
+        return FieldError("model.mlp.tie_weights",
+                          "false unless model.mlp.hidden has three or more widths that read the "
+                          "same from both ends",
+                          "true");
+      }
       return mlp;
     }
     case v1::Model::kCnn: {

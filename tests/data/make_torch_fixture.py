@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes torch_training.json: what PyTorch computes for two tiny models.
+"""Writes torch_training.json: what PyTorch computes for three tiny models.
 
 For each model: initial parameters, ten batches, and the gradient of the mean loss of the first
 batch. For each run (a model with an optimizer, a learning-rate schedule and perhaps clipping by
@@ -27,6 +27,10 @@ CLASSES = 5
 MLP = {"type": "mlp", "input": 12, "hidden": [16, 8], "classes": CLASSES}
 CNN = {"type": "cnn", "height": 9, "width": 8, "channels": 2, "conv_channels": [4, 6],
        "hidden": 10, "classes": CLASSES}
+
+# fc4 has the transpose of fc3's weight, fc5 that of fc2's.
+TIED = {"type": "mlp", "input": 12, "hidden": [9, 8, 7, 8, 9], "classes": CLASSES,
+        "tie_weights": True}
 
 RUNS = [
     {"optimizer": {"type": "sgd", "momentum": 0.9, "nesterov": False, "weight_decay": 0.01},
@@ -110,6 +114,18 @@ class Lion(torch.optim.Optimizer):
                 state["m"].lerp_(p.grad, 1 - beta2)
 
 
+class Transposed(nn.Module):
+    """A linear layer with the transpose of another one's weight and a bias of its own."""
+
+    def __init__(self, twin, size):
+        super().__init__()
+        self.twin = [twin]  # hidden from nn.Module, whose parameter the weight is not
+        self.bias = nn.Parameter(torch.rand(size) - 0.5)
+
+    def forward(self, x):
+        return nn.functional.linear(x, self.twin[0].weight.t(), self.bias)
+
+
 class Mlp(nn.Module):
     def __init__(self, config):
         super().__init__()
@@ -117,6 +133,10 @@ class Mlp(nn.Module):
         self.depth = len(sizes) - 1
         for i in range(self.depth):
             setattr(self, f"fc{i + 1}", nn.Linear(sizes[i], sizes[i + 1]))
+        for layer in range(2, self.depth) if config.get("tie_weights") else ():
+            if self.depth + 1 - layer < layer:
+                twin = getattr(self, f"fc{self.depth + 1 - layer}")
+                setattr(self, f"fc{layer}", Transposed(twin, sizes[layer]))
 
     def forward(self, x):
         for i in range(1, self.depth):
@@ -251,7 +271,7 @@ def main():
     arguments = parser.parse_args()
     torch.set_num_threads(1)
     models = []
-    for seed, config in enumerate([MLP, CNN]):
+    for seed, config in enumerate([MLP, CNN, TIED]):
         description, initial = describe_model(config, seed)
         description["runs"] = [train(description, initial, run) for run in RUNS]
         models.append(description)

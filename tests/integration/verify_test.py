@@ -28,12 +28,12 @@ class VerifyTest(FleetTest):
             self.directory / "runs", *arguments, cwd=self.directory)
         return code, text + error, json.loads(out.read_text()) if out.exists() else None
 
-    def small_job(self, name="job.json"):
+    def small_job(self, name="job.json", mlp={"hidden": [32]}, **training):
         # Several micro-batches for each worker, and the data where a worker is started.
         data = {"idx": {"train_images": "train-images", "train_labels": "train-labels",
                         "classes": 3}}
-        return self.job(name, data=data, model={"mlp": {"hidden": [32]}},
-                        training={"global_batch": 240, "micro_batch": 20})
+        return self.job(name, data=data, model={"mlp": mlp},
+                        training={"global_batch": 240, "micro_batch": 20, **training})
 
     def test_all_strategies_switches_and_deaths_end_with_the_same_bits(self):
         code, text, found = self.verify("--job", self.small_job(), "--workers", 3, "--servers", 1,
@@ -54,6 +54,17 @@ class VerifyTest(FleetTest):
             self.assertIn(f"{each['killed_worker']} killed after step", text)
         self.assertIn("13 of 13 runs have equal bits", text)
         self.assertIn(found["runs"][0]["parameters_sha256"][:12] + "  reference", text)
+
+    def test_norms_of_tensors_and_tied_weights_end_with_the_same_bits(self):
+        job = self.small_job(
+            mlp={"hidden": [23, 9, 23], "tie_weights": True}, clip_norm=0.5,
+            optimizer={"lamb": {"always_adapt": True}, "weight_decay": 0.1,
+                       "groups": [{"tensors": ["fc1.bias"], "frozen": True}]})
+        code, text, found = self.verify("--job", job, "--workers", 3, "--servers", 2,
+                                        "--transport", "shm", "--seed", 9)
+        self.assertEqual(code, 0, text)
+        self.assertEqual([each["verdict"] for each in found["runs"]],
+                         ["reference"] + ["equal"] * 12, text)
 
     def test_a_run_that_differs_is_located(self):
         # Under stage 2 workers read data of which one pixel is another; under stage 1 only when

@@ -96,6 +96,37 @@ TEST(LayoutTest, FingerprintTellsLayoutsApart) {
   EXPECT_NE(changed([](TensorSpec& t) { t.weight_decay = 0; }), reference);
   EXPECT_NE(changed([](TensorSpec& t) { t.learning_rate_scale = 2; }), reference);
   EXPECT_NE(changed([](TensorSpec& t) { t.frozen = true; }), reference);
+  EXPECT_NE(changed([](TensorSpec& t) { t.also_read_by = {1}; }), reference);
+}
+
+TEST(LayoutTest, KnowsWhatBlocksReadOfOthers) {
+  std::vector<TensorSpec> tensors;
+  for (int i = 0; i < 6; ++i) {
+    tensors.push_back({.name = absl::StrCat("t", i), .shape = {40}, .block = i / 2});
+  }
+  EXPECT_EQ(Layout::Create(tensors, 64).value().most_tied_blocks(), 0);
+  tensors[0].also_read_by = {1, 2};
+  tensors[1].also_read_by = {2};
+  tensors[3].also_read_by = {2};
+  const Layout layout = Layout::Create(tensors, 64).value();
+  EXPECT_THAT(layout.TiedTensors(0), ElementsAre());
+  EXPECT_THAT(layout.TiedTensors(1), ElementsAre(0));
+  EXPECT_THAT(layout.TiedTensors(2), ElementsAre(0, 1, 3));
+  EXPECT_THAT(layout.TiedBlocks(0), ElementsAre());
+  EXPECT_THAT(layout.TiedBlocks(1), ElementsAre(0));
+  EXPECT_THAT(layout.TiedBlocks(2), ElementsAre(0, 1));
+  EXPECT_EQ(layout.most_tied_blocks(), 2);
+  EXPECT_EQ(layout.padded_count(), 6 * 64) << "every tensor is there once";
+
+  const auto error = [&](std::vector<int> readers) {
+    tensors[3].also_read_by = std::move(readers);
+    const absl::Status status = Layout::Create(tensors, 64).status();
+    EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
+    return std::string(status.message());
+  };
+  EXPECT_THAT(error({1}), HasSubstr("tensor \"t3\": expected blocks that read it as well"));
+  EXPECT_THAT(error({2, 2}), HasSubstr("in rising order above its own, 1, got [2, 2]"));
+  EXPECT_THAT(error({3}), HasSubstr("read by block 3, but there are only 3 blocks"));
 }
 
 TEST(LayoutTest, WhatTrainsIsTheSpaceWithoutFrozenTensors) {

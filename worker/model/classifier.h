@@ -32,13 +32,25 @@ class Classifier final : public Model {
                               absl::Span<const int32_t> labels) const;
   absl::Status Reserve(int64_t batch);
   // The parameters of the last block stay acquired, and come back.
-  absl::StatusOr<const float*> Forward(BlockMemory& memory, int64_t batch, const float* inputs);
+  absl::StatusOr<BlockParameters> Forward(BlockMemory& memory, int64_t batch, const float* inputs);
+  // Before the first block's backward half: nobody has added to a tied tensor's gradient.
+  absl::Status ClearTied();
+  // Where `block` adds its gradients, with `own` as those of its own tensors: first comes what the
+  // blocks behind it, last one first, have made of its tensors.
+  absl::StatusOr<BlockGradients> GradientsOf(int block, float* own);
   // What block `index` read in the last forward pass.
   const float* InputOf(size_t index, const float* inputs) const;
 
   const std::vector<std::unique_ptr<Block>> blocks_;
   const Layout layout_;
   Device& device_;
+
+  // A tensor that other blocks read as well, and the sum of their gradients of it.
+  struct Tied {
+    int tensor = 0;
+    DeviceBuffer gradient;
+  };
+  std::vector<Tied> tied_;  // that train; in order of the layout
 
   int64_t capacity_ = 0;               // samples that the buffers hold
   std::vector<DeviceBuffer> outputs_;  // one per block

@@ -55,8 +55,8 @@ absl::Status ConvolutionBlock::Reserve(Device& device, int64_t batch) {
   return absl::OkStatus();
 }
 
-absl::Status ConvolutionBlock::Forward(Device& device, const float* parameters, int64_t batch,
-                                       const float* input, float* output) {
+absl::Status ConvolutionBlock::Forward(Device& device, const BlockParameters& parameters,
+                                       int64_t batch, const float* input, float* output) {
   if (transposes_input()) {
     // Channels-first to channels-last: pixels and channels exchanged.
     MUSTER_RETURN_IF_ERROR(
@@ -64,8 +64,8 @@ absl::Status ConvolutionBlock::Forward(Device& device, const float* parameters, 
     input = input_.floats();
   }
   MUSTER_RETURN_IF_ERROR(
-      device.ConvolutionForward(Convolution(batch), input, parameters + layer_.weight_offset(),
-                                parameters + layer_.bias_offset(), convolved_.floats()));
+      device.ConvolutionForward(Convolution(batch), input, parameters.own + layer_.weight_offset(),
+                                parameters.own + layer_.bias_offset(), convolved_.floats()));
   float* pooled = transposes_output() ? pooled_.floats() : output;
   MUSTER_RETURN_IF_ERROR(
       device.MaxPoolForward(Pool(batch), convolved_.floats(), pooled, winners_.data()));
@@ -76,10 +76,10 @@ absl::Status ConvolutionBlock::Forward(Device& device, const float* parameters, 
   return device.Relu(batch * output_size(), output);
 }
 
-absl::Status ConvolutionBlock::Backward(Device& device, const float* parameters, int64_t batch,
-                                        const float* input, const float* output,
+absl::Status ConvolutionBlock::Backward(Device& device, const BlockParameters& parameters,
+                                        int64_t batch, const float* input, const float* output,
                                         float* output_gradient, float* input_gradient,
-                                        float* gradients) {
+                                        const BlockGradients& gradients) {
   const ConvolutionShape convolution = Convolution(batch);
   MUSTER_RETURN_IF_ERROR(device.ReluBackward(batch * output_size(), output, output_gradient));
   const float* pooled_gradient = output_gradient;
@@ -92,15 +92,16 @@ absl::Status ConvolutionBlock::Backward(Device& device, const float* parameters,
   MUSTER_RETURN_IF_ERROR(
       device.MaxPoolBackward(Pool(batch), pooled_gradient, winners_.data(), convolved_gradient));
   MUSTER_RETURN_IF_ERROR(device.BiasGradient(batch * input_pixels(), shape_.out_channels,
-                                             convolved_gradient, gradients + layer_.bias_offset()));
-  MUSTER_RETURN_IF_ERROR(
-      device.ConvolutionBackwardWeights(convolution, transposes_input() ? input_.floats() : input,
-                                        convolved_gradient, gradients + layer_.weight_offset()));
+                                             convolved_gradient,
+                                             gradients.own + layer_.bias_offset()));
+  MUSTER_RETURN_IF_ERROR(device.ConvolutionBackwardWeights(
+      convolution, transposes_input() ? input_.floats() : input, convolved_gradient,
+      gradients.own + layer_.weight_offset()));
   if (input_gradient == nullptr) return absl::OkStatus();
   // Only a model's first block reads channels-first images, and nobody asks for their gradient.
   MUSTER_CHECK(!transposes_input());
   return device.ConvolutionBackwardData(convolution, convolved_gradient,
-                                        parameters + layer_.weight_offset(), input_gradient);
+                                        parameters.own + layer_.weight_offset(), input_gradient);
 }
 
 }  // namespace muster::internal

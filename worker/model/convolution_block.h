@@ -33,11 +33,11 @@ class ConvolutionBlock final : public Block {
   void DescribeParameters(int block, std::vector<TensorSpec>& tensors) const override;
   void Bind(const Layout& layout) override;
   absl::Status Reserve(Device& device, int64_t batch) override;
-  absl::Status Forward(Device& device, const float* parameters, int64_t batch, const float* input,
-                       float* output) override;
-  absl::Status Backward(Device& device, const float* parameters, int64_t batch, const float* input,
-                        const float* output, float* output_gradient, float* input_gradient,
-                        float* gradients) override;
+  absl::Status Forward(Device& device, const BlockParameters& parameters, int64_t batch,
+                       const float* input, float* output) override;
+  absl::Status Backward(Device& device, const BlockParameters& parameters, int64_t batch,
+                        const float* input, const float* output, float* output_gradient,
+                        float* input_gradient, const BlockGradients& gradients) override;
 
  private:
   ConvolutionShape Convolution(int64_t batch) const;

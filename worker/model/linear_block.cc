@@ -6,11 +6,12 @@
 
 namespace muster::internal {
 
-LinearBlock::LinearBlock(std::string layer, int64_t input, int64_t output, Activation activation)
+LinearBlock::LinearBlock(std::string layer, int64_t input, int64_t output, Activation activation,
+                         std::string transpose_of)
     : input_(input),
       output_(output),
       activation_(activation),
-      layer_(std::move(layer), {output, input}) {}
+      layer_(std::move(layer), {output, input}, std::move(transpose_of)) {}
 
 void LinearBlock::DescribeParameters(int block, std::vector<TensorSpec>& tensors) const {
   layer_.Describe(block, tensors);
@@ -20,29 +21,42 @@ void LinearBlock::Bind(const Layout& layout) { layer_.Bind(layout); }
 
 absl::Status LinearBlock::Reserve(Device&, int64_t) { return absl::OkStatus(); }
 
-absl::Status LinearBlock::Forward(Device& device, const float* parameters, int64_t batch,
+// The weight is [output, input]; that of a tied layer, as it lies there, [input, output].
+absl::Status LinearBlock::Forward(Device& device, const BlockParameters& parameters, int64_t batch,
                                   const float* input, float* output) {
-  const GemmShape shape{.transpose_b = true, .m = batch, .n = output_, .k = input_};
-  MUSTER_RETURN_IF_ERROR(
-      device.Gemm(shape, 1, input, parameters + layer_.weight_offset(), 0, output));
-  return device.AddBias(batch, output_, parameters + layer_.bias_offset(), activation_, output);
+  const bool tied = layer_.tied();
+  const float* const weight = tied ? parameters.tied[0] : parameters.own + layer_.weight_offset();
+  const GemmShape shape{.transpose_b = !tied, .m = batch, .n = output_, .k = input_};
+  MUSTER_RETURN_IF_ERROR(device.Gemm(shape, 1, input, weight, 0, output));
+  return device.AddBias(batch, output_, parameters.own + layer_.bias_offset(), activation_, output);
 }
 
-absl::Status LinearBlock::Backward(Device& device, const float* parameters, int64_t batch,
+absl::Status LinearBlock::WeightGradient(Device& device, int64_t batch, const float* input,
+                                         const float* output_gradient,
+                                         const BlockGradients& gradients) const {
+  if (!layer_.tied()) {
+    const GemmShape shape{.transpose_a = true, .m = output_, .n = input_, .k = batch};
+    return device.Gemm(shape, 1, output_gradient, input, 1, gradients.own + layer_.weight_offset());
+  }
+  if (gradients.tied[0] == nullptr) return absl::OkStatus();
+  const GemmShape shape{.transpose_a = true, .m = input_, .n = output_, .k = batch};
+  return device.Gemm(shape, 1, input, output_gradient, 1, gradients.tied[0]);
+}
+
+absl::Status LinearBlock::Backward(Device& device, const BlockParameters& parameters, int64_t batch,
                                    const float* input, const float* output, float* output_gradient,
-                                   float* input_gradient, float* gradients) {
+                                   float* input_gradient, const BlockGradients& gradients) {
   if (activation_ == Activation::kRelu) {
     MUSTER_RETURN_IF_ERROR(device.ReluBackward(batch * output_, output, output_gradient));
   }
   MUSTER_RETURN_IF_ERROR(
-      device.BiasGradient(batch, output_, output_gradient, gradients + layer_.bias_offset()));
-  const GemmShape weight_shape{.transpose_a = true, .m = output_, .n = input_, .k = batch};
-  MUSTER_RETURN_IF_ERROR(
-      device.Gemm(weight_shape, 1, output_gradient, input, 1, gradients + layer_.weight_offset()));
+      device.BiasGradient(batch, output_, output_gradient, gradients.own + layer_.bias_offset()));
+  MUSTER_RETURN_IF_ERROR(WeightGradient(device, batch, input, output_gradient, gradients));
   if (input_gradient == nullptr) return absl::OkStatus();
-  const GemmShape input_shape{.m = batch, .n = input_, .k = output_};
-  return device.Gemm(input_shape, 1, output_gradient, parameters + layer_.weight_offset(), 0,
-                     input_gradient);
+  const bool tied = layer_.tied();
+  const float* const weight = tied ? parameters.tied[0] : parameters.own + layer_.weight_offset();
+  const GemmShape shape{.transpose_b = tied, .m = batch, .n = input_, .k = output_};
+  return device.Gemm(shape, 1, output_gradient, weight, 0, input_gradient);
 }
 
 }  // namespace muster::internal

@@ -1,5 +1,5 @@
-// A linear layer, with ReLU unless it is the last: output = activation(input * weight^T + bias).
-// Internal to worker/model/.
+// A linear layer, with ReLU unless it is the last: output = activation(input * weight^T + bias). A
+// tied one has the transpose of another layer's weight as its weight. Internal to worker/model/.
 #ifndef MUSTER_WORKER_MODEL_LINEAR_BLOCK_H_
 #define MUSTER_WORKER_MODEL_LINEAR_BLOCK_H_
 
@@ -12,20 +12,25 @@ namespace muster::internal {
 
 class LinearBlock final : public Block {
  public:
-  LinearBlock(std::string layer, int64_t input, int64_t output, Activation activation);
+  // `transpose_of`: the layer, of an earlier block and `output` to `input`, whose weight it shares.
+  LinearBlock(std::string layer, int64_t input, int64_t output, Activation activation,
+              std::string transpose_of = "");
 
   int64_t input_size() const override { return input_; }
   int64_t output_size() const override { return output_; }
   void DescribeParameters(int block, std::vector<TensorSpec>& tensors) const override;
   void Bind(const Layout& layout) override;
   absl::Status Reserve(Device& device, int64_t batch) override;
-  absl::Status Forward(Device& device, const float* parameters, int64_t batch, const float* input,
-                       float* output) override;
-  absl::Status Backward(Device& device, const float* parameters, int64_t batch, const float* input,
-                        const float* output, float* output_gradient, float* input_gradient,
-                        float* gradients) override;
+  absl::Status Forward(Device& device, const BlockParameters& parameters, int64_t batch,
+                       const float* input, float* output) override;
+  absl::Status Backward(Device& device, const BlockParameters& parameters, int64_t batch,
+                        const float* input, const float* output, float* output_gradient,
+                        float* input_gradient, const BlockGradients& gradients) override;
 
  private:
+  absl::Status WeightGradient(Device& device, int64_t batch, const float* input,
+                              const float* output_gradient, const BlockGradients& gradients) const;
+
   const int64_t input_;
   const int64_t output_;
   const Activation activation_;

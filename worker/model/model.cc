@@ -16,22 +16,26 @@ namespace {
 
 using Blocks = std::vector<std::unique_ptr<internal::Block>>;
 
-// Appends fc1, fc2, ...: ReLU after each hidden one.
-void AppendLinear(int64_t input, const std::vector<int64_t>& hidden, int64_t classes,
+// Appends fc1, fc2, ...: ReLU after each hidden one. `tied`: between hidden layers i and i + 1 lies
+// fc(i + 1), and what lies in its place from the other end has its transpose.
+void AppendLinear(int64_t input, const std::vector<int64_t>& hidden, int64_t classes, bool tied,
                   Blocks& blocks) {
-  int layer = 0;
-  for (const int64_t size : hidden) {
-    blocks.push_back(std::make_unique<internal::LinearBlock>(absl::StrCat("fc", ++layer), input,
-                                                             size, Activation::kRelu));
-    input = size;
+  const auto count = static_cast<int>(hidden.size());
+  for (int i = 0; i < count; ++i) {
+    const int mirror = count - i;
+    const bool transposes = tied && mirror < i;
+    blocks.push_back(std::make_unique<internal::LinearBlock>(
+        absl::StrCat("fc", i + 1), input, hidden[static_cast<size_t>(i)], Activation::kRelu,
+        transposes ? absl::StrCat("fc", mirror + 1) : ""));
+    input = hidden[static_cast<size_t>(i)];
   }
-  blocks.push_back(std::make_unique<internal::LinearBlock>(absl::StrCat("fc", ++layer), input,
+  blocks.push_back(std::make_unique<internal::LinearBlock>(absl::StrCat("fc", count + 1), input,
                                                            classes, Activation::kNone));
 }
 
 Blocks MakeMlp(const MlpConfig& config) {
   Blocks blocks;
-  AppendLinear(config.input, config.hidden, config.classes, blocks);
+  AppendLinear(config.input, config.hidden, config.classes, config.tie_weights, blocks);
   return blocks;
 }
 
@@ -49,7 +53,8 @@ Blocks MakeCnn(const CnnConfig& config) {
     shape = {
         .height = shape.height / 2, .width = shape.width / 2, .in_channels = shape.out_channels};
   }
-  AppendLinear(blocks.back()->output_size(), {config.hidden}, config.classes, blocks);
+  AppendLinear(blocks.back()->output_size(), {config.hidden}, config.classes, /*tied=*/false,
+               blocks);
   return blocks;
 }
 

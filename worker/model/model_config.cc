@@ -1,7 +1,10 @@
 #include "worker/model/model_config.h"
 
+#include <algorithm>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "state/layout.h"
 
@@ -31,6 +34,13 @@ absl::Status CheckList(absl::string_view field, const std::vector<int64_t>& valu
 absl::Status ValidateMlp(const MlpConfig& mlp) {
   MUSTER_RETURN_IF_ERROR(CheckField("model.mlp.input", mlp.input, 1, kMaxSize));
   MUSTER_RETURN_IF_ERROR(CheckList("model.mlp.hidden", mlp.hidden, 0, kMaxSize));
+  const bool mirrored = std::equal(mlp.hidden.begin(), mlp.hidden.end(), mlp.hidden.rbegin());
+  if (mlp.tie_weights && (mlp.hidden.size() < 3 || !mirrored)) {
+    return absl::InvalidArgumentError(
+        absl::StrFormat("model.mlp.tie_weights: expected three or more hidden layers that read the "
+                        "same from both ends, such as 256, 64, 256, got [%s]",
+                        absl::StrJoin(mlp.hidden, ", ")));
+  }
   return CheckField("model.mlp.classes", mlp.classes, 2, kMaxSize);
 }
 

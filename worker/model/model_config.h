@@ -14,10 +14,15 @@ namespace muster {
 
 // input -> (linear, ReLU) for each hidden size -> linear -> classes.
 // Parameters fc1.weight [out, in], fc1.bias [out], fc2.weight, ... One block per linear layer.
+//
+// `tie_weights`: of the layers between hidden ones, which then read the same from both ends, each
+// of the second half has the transpose of its mirror image's weight, as in an autoencoder, and only
+// a bias of its own: with hidden sizes a, b, a that is fc3 = transpose of fc2, of a -> b.
 struct MlpConfig {
   int64_t input = 784;
   std::vector<int64_t> hidden = {256, 128};
   int64_t classes = 10;
+  bool tie_weights = false;
 };
 
 // (3x3 convolution with padding 1, ReLU, 2x2 max-pool) for each of conv_channels -> linear, ReLU

@@ -15,7 +15,8 @@ ModelConfig ModelConfigOf(const JobSpec& spec, const DatasetShape& data) {
   if (const auto* mlp = std::get_if<MlpSpec>(&spec.model)) {
     config.architecture = MlpConfig{.input = shape[0] * shape[1] * shape[2],
                                     .hidden = {mlp->hidden.begin(), mlp->hidden.end()},
-                                    .classes = spec.data.classes};
+                                    .classes = spec.data.classes,
+                                    .tie_weights = mlp->tie_weights};
   } else {
     const CnnSpec& cnn = std::get<CnnSpec>(spec.model);
     config.architecture = CnnConfig{.height = shape[1],

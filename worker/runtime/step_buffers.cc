@@ -69,7 +69,7 @@ absl::Status StepBuffers::Equip(const StepMemoryShape& shape, const std::vector<
   for (ElementBuffer& buffer : gradient_buffers_) {
     MUSTER_RETURN_IF_ERROR(Allocate(buffer, shape.gradients, largest_block_));
   }
-  if (gathers) parameter_buffers_.resize(kBlockBuffers);
+  if (gathers) parameter_buffers_.resize(static_cast<size_t>(parameter_buffer_count()));
   for (ElementBuffer& buffer : parameter_buffers_) {
     MUSTER_RETURN_IF_ERROR(Allocate(buffer, shape.parameters, largest_block_));
   }
@@ -78,7 +78,8 @@ absl::Status StepBuffers::Equip(const StepMemoryShape& shape, const std::vector<
                                     shape.accumulates ? all : largest_block_, /*shared=*/false));
   }
   if (!widens_parameters) return absl::OkStatus();
-  return Allocate(wide_parameters_, DType::kF32, largest_block_, /*shared=*/false);
+  return Allocate(wide_parameters_, DType::kF32, (1 + layout_.most_tied_blocks()) * largest_block_,
+                  /*shared=*/false);
 }
 
 absl::Span<uint16_t> StepBuffers::OwnHalves(Range range) {

@@ -10,6 +10,7 @@
 //   gradient     stages 0, 1: g P; stages 2, 3: g q, and buffers of the largest block. Where the
 //                gradients of several micro-batches are added up: 4 P besides (of f32 instead)
 //   of each 16-bit type one block in f32, for compute
+// Where a block reads tensors of t others (tied parameters), of parameters t blocks more.
 // A parameter server has no cache; it has of gradients what stage 2 has.
 // Where buffers of the largest block would be more than all blocks (there are few, or one outweighs
 // the others) each block has a place of its own instead, as in stage 1, and nothing is freed when
@@ -23,6 +24,7 @@
 #ifndef MUSTER_WORKER_RUNTIME_STEP_BUFFERS_H_
 #define MUSTER_WORKER_RUNTIME_STEP_BUFFERS_H_
 
+#include <algorithm>
 #include <cstddef>
 #include <cstdint>
 #include <memory>
@@ -57,6 +59,10 @@ class StepBuffers {
   // Blocks whose gradients or parameters are on their way at a time, where they have no place of
   // their own: one that is computed, one that is being reduced or gathered, and one between.
   static constexpr int kBlockBuffers = 3;
+  // Of parameters also what a block reads of others, which is here as long as the block is.
+  int parameter_buffer_count() const {
+    return std::max(kBlockBuffers, 2 + layout_.most_tied_blocks());
+  }
 
   // `layout` must outlive the object. What collectives work on lies in `arena`, if it is given.
   StepBuffers(const Layout& layout, std::shared_ptr<SharedArena> arena);
@@ -92,7 +98,11 @@ class StepBuffers {
   // ---- f32 for compute, of 16-bit types
   // Of all blocks, if gradients are added up; else of one.
   absl::Span<float> WideGradient(int block) const;
-  absl::Span<float> wide_parameters() const { return wide_parameters_.floats(); }
+  // The block that is computed (0), and each that it reads beside itself.
+  absl::Span<float> WideParameters(int index) const {
+    return wide_parameters_.floats().subspan(static_cast<size_t>(index * largest_block_),
+                                             static_cast<size_t>(largest_block_));
+  }
   // Zeroes gradients that are added up.
   void ClearGradients();
 

@@ -15,14 +15,14 @@ StepMemory::StepMemory(Replica& replica, Communicator& communicator, const View&
       buffers_(replica.buffers()),
       layout_(replica.layout()),
       stage_(view.strategy.sharded_stage()),
-      exchange_(communicator, layout_, view, options),
-      gathered_(static_cast<size_t>(layout_.block_count()), false) {
+      exchange_(communicator, layout_, view, options) {
   MUSTER_CHECK_EQ(buffers_.shape().stage, stage_);
   MUSTER_CHECK(buffers_.shape().gradients == options.dtype);
   if (stage_ > 0)
     gather_.emplace(communicator, layout_, view, options.timeout, buffers_.shape().parameters);
-  parameter_slots_.fill(kNone);
-  gradient_slots_.fill(kNone);
+  parameter_slots_.assign(static_cast<size_t>(buffers_.parameter_buffer_count()), kNone);
+  gradient_slots_.assign(StepBuffers::kBlockBuffers, kNone);
+  widened_.assign(static_cast<size_t>(1 + layout_.most_tied_blocks()), kNone);
 }
 
 absl::Status StepMemory::Failed(absl::Status status) {
@@ -51,12 +51,11 @@ int StepMemory::SlotOf(const Slots& slots, int block) const {
 void StepMemory::BeginStep(Step step) {
   step_ = step;
   last_acquired_ = kNone;
-  widened_ = kNone;
+  std::ranges::fill(widened_, kNone);
   if (stage_ == 1 || stage_ == 2) {
-    std::fill(gathered_.begin(), gathered_.end(), false);
     for (int block = 0; block < layout_.block_count(); ++block) StartGather(block);
   } else if (stage_ == 3) {
-    parameter_slots_.fill(kNone);
+    std::ranges::fill(parameter_slots_, kNone);
   }
 }
 
@@ -85,53 +84,88 @@ void StepMemory::StartGather(int block) {
       step_, block, [this](Range range) { return replica_.OwnParameters(range); }, into);
 }
 
-const float* StepMemory::Widened(int block, const std::byte* parameters) {
+const float* StepMemory::Widened(int place, int block, const std::byte* parameters) {
   if (!buffers_.rounds_parameters() || parameters == nullptr) {
     return reinterpret_cast<const float*>(parameters);
   }
-  const absl::Span<float> wide = buffers_.wide_parameters();
-  if (widened_ != block) {
+  const absl::Span<float> wide = buffers_.WideParameters(place);
+  int& widened = widened_[static_cast<size_t>(place)];
+  if (widened != block) {
     WidenHalf(buffers_.shape().parameters, reinterpret_cast<const uint16_t*>(parameters),
               wide.data(), layout_.RangeOfBlock(block).count);
   }
-  widened_ = block;
+  widened = block;
   return wide.data();
 }
 
-absl::StatusOr<const float*> StepMemory::Acquire(int block) {
-  const int64_t begin = layout_.RangeOfBlock(block).offset;
-  if (stage_ == 0) {
-    if (buffers_.rounds_parameters()) return Widened(block, buffers_.Cache(begin));
-    return replica_.parameters().data() + begin;
+std::vector<int> StepMemory::Reads(int block) const {
+  if (block == kNone) return {};
+  std::vector<int> blocks = {block};
+  const std::vector<int>& tied = layout_.TiedBlocks(block);
+  blocks.insert(blocks.end(), tied.begin(), tied.end());
+  return blocks;
+}
+
+void StepMemory::GatherAhead(int block) {
+  for (const int read : Reads(block)) {
+    if (SlotOf(parameter_slots_, read) == kNone) StartGather(read);
   }
-  if (stage_ < 3) {
-    if (!gathered_[static_cast<size_t>(block)]) {
-      MUSTER_RETURN_IF_ERROR(mesh_status_);
-      if (absl::Status status = gather_->WaitFor(block); !status.ok()) return Failed(status);
-      gathered_[static_cast<size_t>(block)] = true;
-    }
-    return Widened(block, buffers_.Cache(begin));
-  }
-  MUSTER_RETURN_IF_ERROR(mesh_status_);
-  if (SlotOf(parameter_slots_, block) == kNone) StartGather(block);
   // One ahead, in the direction of the pass.
   const bool backward = last_acquired_ != kNone && block < last_acquired_;
   const bool at_end = block == layout_.block_count() - 1;
   const bool back = backward || (at_end && turns_);
-  const int next = back ? block - 1 : (at_end ? kNone : block + 1);
-  const int least = back ? layout_.first_trained_block() : 0;
   last_acquired_ = block;
-  if (next >= least && SlotOf(parameter_slots_, next) == kNone) StartGather(next);
+  next_ = back ? block - 1 : (at_end ? kNone : block + 1);
+  if (back && next_ < layout_.first_trained_block()) next_ = kNone;
+  for (const int read : Reads(next_)) {
+    const bool here = SlotOf(parameter_slots_, read) != kNone;
+    if (!here && SlotOf(parameter_slots_, kNone) != kNone) StartGather(read);
+  }
+}
+
+absl::StatusOr<const std::byte*> StepMemory::Arrived(int block) {
+  const int64_t begin = layout_.RangeOfBlock(block).offset;
+  if (stage_ == 0) {
+    if (buffers_.rounds_parameters()) return buffers_.Cache(begin);
+    return reinterpret_cast<const std::byte*>(replica_.parameters().data() + begin);
+  }
   if (gather_->started(block)) {
     if (absl::Status status = gather_->WaitFor(block); !status.ok()) return Failed(status);
   }
-  return Widened(block, buffers_.ParameterPlace(SlotOf(parameter_slots_, block), block));
+  if (stage_ < 3) return buffers_.Cache(begin);
+  return buffers_.ParameterPlace(SlotOf(parameter_slots_, block), block);
+}
+
+absl::StatusOr<BlockParameters> StepMemory::Acquire(int block) {
+  MUSTER_RETURN_IF_ERROR(mesh_status_);
+  if (stage_ == 3) GatherAhead(block);
+  BlockParameters parameters;
+  const std::vector<int> reads = Reads(block);
+  std::vector<const float*> blocks;
+  for (size_t place = 0; place < reads.size(); ++place) {
+    MUSTER_ASSIGN_OR_RETURN(const std::byte* const arrived, Arrived(reads[place]));
+    blocks.push_back(Widened(static_cast<int>(place), reads[place], arrived));
+  }
+  parameters.own = blocks[0];
+  for (const int tensor : layout_.TiedTensors(block)) {
+    const Tensor& tied = layout_.tensors()[static_cast<size_t>(tensor)];
+    const auto place = std::ranges::find(reads, tied.spec.block) - reads.begin();
+    const float* const from = blocks[static_cast<size_t>(place)];
+    const int64_t begin = layout_.RangeOfBlock(tied.spec.block).offset;
+    // A parameter server has none.
+    parameters.tied.push_back(from == nullptr ? nullptr : from + (tied.offset - begin));
+  }
+  return parameters;
 }
 
 void StepMemory::Release(int block) {
   if (stage_ != 3) return;
-  const int slot = SlotOf(parameter_slots_, block);
-  if (slot != kNone) parameter_slots_[static_cast<size_t>(slot)] = kNone;
+  const std::vector<int> due = Reads(next_);
+  for (const int read : Reads(block)) {
+    const int slot = SlotOf(parameter_slots_, read);
+    if (slot == kNone || std::ranges::find(due, read) != due.end()) continue;
+    parameter_slots_[static_cast<size_t>(slot)] = kNone;
+  }
 }
 
 // ---- gradients -------------------------------------------------------------------------------
@@ -209,8 +243,8 @@ absl::Status StepMemory::DryForward(
     absl::FunctionRef<void(int block, const float* parameters)> visit) {
   for (int block = 0; block < layout_.block_count(); ++block) {
     if (block > 0) Release(block - 1);
-    MUSTER_ASSIGN_OR_RETURN(const float* const parameters, Acquire(block));
-    visit(block, parameters);
+    MUSTER_ASSIGN_OR_RETURN(const BlockParameters parameters, Acquire(block));
+    visit(block, parameters.own);
   }
   Release(layout_.block_count() - 1);
   return absl::OkStatus();

@@ -4,7 +4,9 @@
 // Parameters: where the part is whole (stage 0) they are there. In stages 1 and 2 all blocks are
 // gathered into the cache, once a step, in the order of the forward pass. In stage 3 each is
 // gathered into a buffer when it is due, one ahead of the one in use, and forgotten after its use;
-// so once for the forward and once for the backward half, but for the last block.
+// so once for the forward and once for the backward half, but for the last block. A block that
+// others read from as well (tied parameters) is gathered for each of them, unless it is still there
+// for the block before.
 //
 // Gradients: in place where there is a flat gradient. Otherwise a block's are made in one of a few
 // buffers, of which the part's are kept once they are reduced.
@@ -16,7 +18,7 @@
 #ifndef MUSTER_WORKER_RUNTIME_STEP_MEMORY_H_
 #define MUSTER_WORKER_RUNTIME_STEP_MEMORY_H_
 
-#include <array>
+#include <cstddef>
 #include <optional>
 #include <vector>
 
@@ -59,17 +61,25 @@ class StepMemory final : public BlockMemory {
   absl::Duration TakeWaited();
 
   // ---- BlockMemory
-  absl::StatusOr<const float*> Acquire(int block) override;
+  absl::StatusOr<BlockParameters> Acquire(int block) override;
   void Release(int block) override;
   absl::StatusOr<float*> Gradients(int block) override;
   absl::Status GradientsReady(int block) override;
 
  private:
   static constexpr int kNone = -1;
-  using Slots = std::array<int, StepBuffers::kBlockBuffers>;  // which block each buffer holds
+  using Slots = std::vector<int>;  // which block each buffer holds
 
-  // The parameters of an acquired block as compute reads them.
-  const float* Widened(int block, const std::byte* parameters);
+  // Of a block that is computed: itself, and those it reads from (none of what is no block).
+  std::vector<int> Reads(int block) const;
+  // Stage 3: starts what is missing of the blocks that are due, and of those due next as far as
+  // there is room.
+  void GatherAhead(int block);
+  // Waits for a block and returns its parameters, in their type.
+  absl::StatusOr<const std::byte*> Arrived(int block);
+  // The parameters of an acquired block as compute reads them; `place` says which of the blocks
+  // that are read it is.
+  const float* Widened(int place, int block, const std::byte* parameters);
   // The next buffer, emptied.
   absl::StatusOr<std::byte*> TakeGradientBuffer(int block);
   int SlotOf(const Slots& slots, int block) const;
@@ -88,13 +98,12 @@ class StepMemory final : public BlockMemory {
   bool turns_ = false;  // the pass comes back
   absl::Status mesh_status_;
 
-  int widened_ = kNone;  // the block whose parameters are there in f32
+  Slots widened_;  // whose parameters are there in f32, by place
 
-  // Stages 1 and 2: blocks whose parameters have come since BeginStep.
-  std::vector<bool> gathered_;
   // Stage 3.
   Slots parameter_slots_;
-  int last_acquired_ = kNone;  // which way the pass goes
+  int last_acquired_ = kNone;
+  int next_ = kNone;  // the block that is due next, if there is one
   // Without a flat gradient.
   Slots gradient_slots_;
   int next_gradient_slot_ = 0;

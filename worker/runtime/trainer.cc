@@ -28,9 +28,9 @@ class VisitedBlocks final : public BlockMemory {
   VisitedBlocks(BlockMemory& memory, absl::FunctionRef<void(int, const float*)> visit)
       : memory_(memory), visit_(visit) {}
 
-  absl::StatusOr<const float*> Acquire(int block) override {
-    MUSTER_ASSIGN_OR_RETURN(const float* const parameters, memory_.Acquire(block));
-    visit_(block, parameters);
+  absl::StatusOr<BlockParameters> Acquire(int block) override {
+    MUSTER_ASSIGN_OR_RETURN(BlockParameters parameters, memory_.Acquire(block));
+    visit_(block, parameters.own);
     return parameters;
   }
   void Release(int block) override { memory_.Release(block); }

@@ -56,7 +56,7 @@ TEST_P(GradientTest, MatchesFiniteDifferences) {
 
 INSTANTIATE_TEST_SUITE_P(
     Models, GradientTest,
-    ::testing::Values(TinyMlp(), TinyCnn(),
+    ::testing::Values(TinyMlp(), TinyCnn(), TinyTiedMlp(),
                       ModelConfig{
                           .architecture = MlpConfig{.input = 5, .hidden = {}, .classes = 3}},
                       // One pixel left before fc1.

@@ -38,6 +38,17 @@ TEST(ModelConfigTest, NamesTheWrongFieldOfAnMlp) {
               HasSubstr("model.bucket_elements"));
 }
 
+TEST(ModelConfigTest, TiedWeightsNeedAMirrorImage) {
+  for (const std::vector<int64_t>& hidden :
+       {std::vector<int64_t>{}, {8}, {8, 8}, {8, 4, 7}, {8, 4, 4, 9}}) {
+    EXPECT_THAT(ErrorOf({.architecture = MlpConfig{.hidden = hidden, .tie_weights = true}}),
+                HasSubstr("model.mlp.tie_weights: expected three or more"));
+  }
+  for (const std::vector<int64_t>& hidden : {std::vector<int64_t>{8, 4, 8}, {8, 4, 4, 8}}) {
+    EXPECT_TRUE(Validate({.architecture = MlpConfig{.hidden = hidden, .tie_weights = true}}).ok());
+  }
+}
+
 TEST(ModelConfigTest, NamesTheWrongFieldOfACnn) {
   EXPECT_THAT(ErrorOf({.architecture = CnnConfig{.height = 1}}), HasSubstr("model.cnn.height"));
   EXPECT_THAT(ErrorOf({.architecture = CnnConfig{.width = 5000}}), HasSubstr("model.cnn.width"));

@@ -155,8 +155,51 @@ TEST_P(ModelTest, RefusesBatchesThatDoNotFit) {
   EXPECT_THAT(error(batch.inputs, batch.labels), HasSubstr("label -1"));
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, ModelTest, ::testing::Values(TinyMlp(), TinyCnn()),
-                         [](const auto& info) { return std::string(TypeName(info.param)); });
+INSTANTIATE_TEST_SUITE_P(Models, ModelTest, ::testing::Values(TinyMlp(), TinyCnn(), TinyTiedMlp()),
+                         [](const auto& info) {
+                           return absl::StrCat(std::string(TypeName(info.param)), info.index);
+                         });
+
+TEST(TiedModelTest, EachWeightIsThereOnceAndReadTwice) {
+  const Layout layout = CreateModelLayout(TinyTiedMlp()).value();
+  std::vector<std::string> names;
+  for (const Tensor& tensor : layout.tensors()) names.push_back(tensor.spec.name);
+  EXPECT_THAT(names, ElementsAre("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias", "fc3.weight",
+                                 "fc3.bias", "fc4.bias", "fc5.bias", "fc6.weight", "fc6.bias"));
+  EXPECT_THAT(layout.TiedBlocks(3), ElementsAre(2));
+  EXPECT_THAT(layout.TiedBlocks(4), ElementsAre(1));
+  EXPECT_THAT(layout.TiedTensors(4), ElementsAre(2));
+  for (const int block : {0, 1, 2, 5}) EXPECT_TRUE(layout.TiedBlocks(block).empty()) << block;
+}
+
+// The gradient of a frozen weight is nobody's concern, whoever else reads it.
+TEST(TiedModelTest, AFrozenWeightLeavesTheGradientsOfOthersAsTheyAre) {
+  const auto device = CreateDevice("cpu", {}).value();
+  const auto whole = CreateModel(TinyTiedMlp(), *device).value();
+  ModelConfig config = TinyTiedMlp();
+  for (const std::vector<std::string>& frozen :
+       {std::vector<std::string>{"fc2.weight"}, {"fc1.*", "fc2.*"}, {"fc1.*", "fc2.*", "fc3.*"}}) {
+    config.groups = {{.tensors = frozen, .frozen = true}};
+    const auto model = CreateModel(config, *device).value();
+    const std::vector<float> parameters = FirstParameters(*model, 1);
+    const Batch batch = MakeBatch(*model, 6, 2);
+    std::vector<float> expected(parameters.size()), gradients(parameters.size());
+    ASSERT_TRUE(whole
+                    ->ForwardBackward(parameters, batch.inputs, batch.labels,
+                                      absl::MakeSpan(expected), IgnoreBlock)
+                    .ok());
+    ASSERT_TRUE(model
+                    ->ForwardBackward(parameters, batch.inputs, batch.labels,
+                                      absl::MakeSpan(gradients), IgnoreBlock)
+                    .ok());
+    for (const Tensor& tensor : model->layout().tensors()) {
+      if (tensor.spec.frozen) continue;
+      for (int64_t i = tensor.offset; i < tensor.offset + tensor.count; ++i) {
+        ASSERT_EQ(gradients[i], expected[i]) << tensor.spec.name;
+      }
+    }
+  }
+}
 
 TEST(FrozenModelTest, BackwardStopsBehindTheFirstTrainedBlock) {
   const auto device = CreateDevice("cpu", {}).value();

@@ -16,6 +16,13 @@ inline ModelConfig TinyMlp() {
           .bucket_elements = 64};
 }
 
+// fc4 has the transpose of fc3's weight, fc5 that of fc2's: one next to its twin, one not.
+inline ModelConfig TinyTiedMlp() {
+  return {.architecture =
+              MlpConfig{.input = 7, .hidden = {9, 6, 5, 6, 9}, .classes = 4, .tie_weights = true},
+          .bucket_elements = 64};
+}
+
 // Two channels and an odd height, so that the order of channels and dropped rows matter.
 inline ModelConfig TinyCnn() {
   return {.architecture = CnnConfig{.height = 5,

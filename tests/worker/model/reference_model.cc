@@ -38,6 +38,19 @@ class ReferenceModel {
     return output;
   }
 
+  // With the transpose of another layer's weight.
+  Values Transposed(const std::string& layer, const std::string& of, const Values& input) const {
+    const double* weight = Find(of + ".weight");
+    const double* bias = Find(layer + ".bias");
+    Values output(layout_.Find(layer + ".bias")->count);
+    for (size_t o = 0; o < output.size(); ++o) {
+      output[o] = bias[o];
+      for (size_t i = 0; i < input.size(); ++i)
+        output[o] += weight[i * output.size() + o] * input[i];
+    }
+    return output;
+  }
+
   Image Convolve(const std::string& layer, const Image& input) const {
     const double* weight = Find(layer + ".weight");
     const double* bias = Find(layer + ".bias");
@@ -88,7 +101,12 @@ Image Pool(const Image& input) {
 
 Values MlpLogits(const MlpConfig& config, const ReferenceModel& model, Values values) {
   for (size_t i = 1; i <= config.hidden.size(); ++i) {
-    values = model.Linear(absl::StrCat("fc", i), values);
+    // Layer 2 is the first between hidden ones, the last of these is layer hidden.size().
+    const size_t mirror = config.hidden.size() + 2 - i;
+    const std::string layer = absl::StrCat("fc", i);
+    values = config.tie_weights && i > 1 && mirror < i
+                 ? model.Transposed(layer, absl::StrCat("fc", mirror), values)
+                 : model.Linear(layer, values);
     Relu(values);
   }
   return model.Linear(absl::StrCat("fc", config.hidden.size() + 1), values);

@@ -23,7 +23,8 @@ ModelConfig ConfigFrom(const json& config) {
   if (config.at("type") == "mlp") {
     return {.architecture = MlpConfig{.input = config.at("input"),
                                       .hidden = config.at("hidden"),
-                                      .classes = config.at("classes")}};
+                                      .classes = config.at("classes"),
+                                      .tie_weights = config.value("tie_weights", false)}};
   }
   return {.architecture = CnnConfig{.height = config.at("height"),
                                     .width = config.at("width"),
@@ -200,7 +201,7 @@ TEST_P(TorchParityTest, TenStepsMatch) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Models, TorchParityTest, ::testing::Values(0, 1));
+INSTANTIATE_TEST_SUITE_P(Models, TorchParityTest, ::testing::Values(0, 1, 2));
 
 }  // namespace
 }  // namespace muster
