@@ -189,7 +189,8 @@ INSTANTIATE_TEST_SUITE_P(
         BadCase{"SlashName", [](auto& j) { j.set_name("a/b"); }, "name: must be"},
         BadCase{"DotName", [](auto& j) { j.set_name(".."); }, "name: must be"},
         BadCase{"NoModel", [](auto& j) { j.clear_model(); }, "model: needs one of mlp, cnn"},
-        BadCase{"NothingToTie", [](auto& j) { j.mutable_model()->mutable_mlp()->set_tie_weights(true); },
+        BadCase{"NothingToTie",
+                [](auto& j) { j.mutable_model()->mutable_mlp()->set_tie_weights(true); },
                 "model.mlp.tie_weights: must be false unless model.mlp.hidden has three or more "
                 "widths that read the same from both ends, got true"},
         BadCase{"ZeroWidth", [](auto& j) { j.mutable_model()->mutable_mlp()->set_hidden(1, 0); },

@@ -26,27 +26,18 @@ class ReferenceModel {
   ReferenceModel(const Layout& layout, absl::Span<const double> parameters)
       : layout_(layout), parameters_(parameters) {}
 
-  Values Linear(const std::string& layer, const Values& input) const {
-    const double* weight = Find(layer + ".weight");
+  // `transpose_of`: the layer whose transposed weight is this one's.
+  Values Linear(const std::string& layer, const Values& input,
+                const std::string& transpose_of = "") const {
+    const bool transposed = !transpose_of.empty();
+    const double* weight = Find((transposed ? transpose_of : layer) + ".weight");
     const double* bias = Find(layer + ".bias");
     Values output(layout_.Find(layer + ".bias")->count);
     for (size_t o = 0; o < output.size(); ++o) {
       output[o] = bias[o];
-      for (size_t i = 0; i < input.size(); ++i)
-        output[o] += weight[o * input.size() + i] * input[i];
-    }
-    return output;
-  }
-
-  // With the transpose of another layer's weight.
-  Values Transposed(const std::string& layer, const std::string& of, const Values& input) const {
-    const double* weight = Find(of + ".weight");
-    const double* bias = Find(layer + ".bias");
-    Values output(layout_.Find(layer + ".bias")->count);
-    for (size_t o = 0; o < output.size(); ++o) {
-      output[o] = bias[o];
-      for (size_t i = 0; i < input.size(); ++i)
-        output[o] += weight[i * output.size() + o] * input[i];
+      for (size_t i = 0; i < input.size(); ++i) {
+        output[o] += weight[transposed ? i * output.size() + o : o * input.size() + i] * input[i];
+      }
     }
     return output;
   }
@@ -103,10 +94,8 @@ Values MlpLogits(const MlpConfig& config, const ReferenceModel& model, Values va
   for (size_t i = 1; i <= config.hidden.size(); ++i) {
     // Layer 2 is the first between hidden ones, the last of these is layer hidden.size().
     const size_t mirror = config.hidden.size() + 2 - i;
-    const std::string layer = absl::StrCat("fc", i);
-    values = config.tie_weights && i > 1 && mirror < i
-                 ? model.Transposed(layer, absl::StrCat("fc", mirror), values)
-                 : model.Linear(layer, values);
+    const bool tied = config.tie_weights && i > 1 && mirror < i;
+    values = model.Linear(absl::StrCat("fc", i), values, tied ? absl::StrCat("fc", mirror) : "");
     Relu(values);
   }
   return model.Linear(absl::StrCat("fc", config.hidden.size() + 1), values);

@@ -33,9 +33,7 @@ TEST_F(LayerWiseTest, LambMakesTheSameBitsWhereTensorsAreCut) {
           for (const Strategy& strategy : strategies) {
             SCOPED_TRACE(absl::StrCat(workers, " workers, ", ToString(strategy), ", clipped to ",
                                       clip_norm, ", ", Name(precision)));
-            const Result result = TrainIn(workers, strategy);
-            EXPECT_EQ(result.arrays, expected.arrays);
-            EXPECT_EQ(result.hash, expected.hash);
+            ExpectSame(TrainIn(workers, strategy), expected);
           }
         }
       }

@@ -107,6 +107,16 @@ class StrategiesTest : public testing::Test {
     return result;
   }
 
+  static void ExpectSame(const Result& result, const Result& expected) {
+    EXPECT_EQ(result.arrays, expected.arrays);
+    EXPECT_EQ(result.hash, expected.hash);
+    EXPECT_EQ(result.losses, expected.losses);
+    ASSERT_EQ(result.evaluations.size(), expected.evaluations.size());
+    for (size_t i = 0; i < expected.evaluations.size(); ++i) {
+      EXPECT_EQ(result.evaluations[i].test_loss, expected.evaluations[i].test_loss);
+    }
+  }
+
   // Sets the layer's biases so low that nothing passes it, in the part that the rank holds.
   void Kill(Rig& rig) const {
     const Tensor& bias = *rig.job->layout().Find(absl::StrCat(dead_layer_, ".bias"));

@@ -23,14 +23,7 @@ TEST_F(StrategiesTest, EveryStageMakesTheSameBits) {
       for (const Way& way : {Way{1, 0}, Way{1, 1}, Way{2, 1}, Way{2, 2}, Way{3, 0}, Way{3, 1}}) {
         SCOPED_TRACE(absl::StrCat(ranks, " ranks, micro-batches of ", micro_batch, ", stage ",
                                   way.stage, ", replicas ", way.replicas));
-        const Result result = TrainIn(ranks, {.stage = way.stage, .replicas = way.replicas});
-        EXPECT_EQ(result.arrays, expected.arrays);
-        EXPECT_EQ(result.hash, expected.hash);
-        EXPECT_EQ(result.losses, expected.losses);
-        ASSERT_EQ(result.evaluations.size(), expected.evaluations.size());
-        for (size_t i = 0; i < expected.evaluations.size(); ++i) {
-          EXPECT_EQ(result.evaluations[i].test_loss, expected.evaluations[i].test_loss);
-        }
+        ExpectSame(TrainIn(ranks, {.stage = way.stage, .replicas = way.replicas}), expected);
       }
     }
   }
@@ -48,15 +41,10 @@ TEST_F(StrategiesTest, ParameterServersMakeTheSameBits) {
           if (mixed && servers == 0) continue;
           SCOPED_TRACE(absl::StrCat(workers, " workers, ", servers, " servers, micro-batches of ",
                                     micro_batch, mixed ? ", mixed" : ""));
-          const Result result = TrainIn(
-              workers, {.sync = SyncPath::kParameterServer, .servers = servers, .mixed = mixed});
-          EXPECT_EQ(result.arrays, expected.arrays);
-          EXPECT_EQ(result.hash, expected.hash);
-          EXPECT_EQ(result.losses, expected.losses);
-          ASSERT_EQ(result.evaluations.size(), expected.evaluations.size());
-          for (size_t i = 0; i < expected.evaluations.size(); ++i) {
-            EXPECT_EQ(result.evaluations[i].test_loss, expected.evaluations[i].test_loss);
-          }
+          ExpectSame(
+              TrainIn(workers,
+                      {.sync = SyncPath::kParameterServer, .servers = servers, .mixed = mixed}),
+              expected);
         }
       }
     }
@@ -89,14 +77,7 @@ TEST_F(StrategiesTest, StrategiesMakeTheSameBitsOfRoundedTypes) {
       for (const Strategy& strategy : strategies) {
         SCOPED_TRACE(absl::StrCat(Name(types.parameters), " ", Name(types.gradients),
                                   ", micro-batches of ", micro_batch, ", ", ToString(strategy)));
-        const Result result = TrainIn(workers, strategy);
-        EXPECT_EQ(result.arrays, expected.arrays);
-        EXPECT_EQ(result.hash, expected.hash);
-        EXPECT_EQ(result.losses, expected.losses);
-        ASSERT_EQ(result.evaluations.size(), expected.evaluations.size());
-        for (size_t i = 0; i < expected.evaluations.size(); ++i) {
-          EXPECT_EQ(result.evaluations[i].test_loss, expected.evaluations[i].test_loss);
-        }
+        ExpectSame(TrainIn(workers, strategy), expected);
       }
     }
   }
@@ -113,10 +94,7 @@ TEST_F(StrategiesTest, ManyBlocksGoThroughFewBuffers) {
          {Strategy{.stage = 1}, Strategy{.stage = 2}, Strategy{.stage = 3},
           Strategy{.sync = SyncPath::kParameterServer, .servers = 2}}) {
       SCOPED_TRACE(absl::StrCat(ranks, " ranks, ", ToString(strategy)));
-      const Result result = TrainIn(ranks, strategy);
-      EXPECT_EQ(result.arrays, expected.arrays);
-      EXPECT_EQ(result.hash, expected.hash);
-      EXPECT_EQ(result.losses, expected.losses);
+      ExpectSame(TrainIn(ranks, strategy), expected);
     }
   }
 }
