@@ -40,6 +40,25 @@ HWY_INLINE void StoreSome(typename Codec::V first, typename Codec::V second, uin
   std::memcpy(to, buffer, count * sizeof(typename Codec::Storage));
 }
 
+// How far ahead of the loop caches are told what it comes to. Of several streams at once a core
+// follows few by itself, and a line to be written it would fetch only when the store is there.
+constexpr size_t kAheadBytes = 2048;
+constexpr size_t kLineBytes = 64;
+
+HWY_INLINE void PrefetchToRead(const uint8_t* from, size_t bytes) {
+  for (size_t i = 0; i < bytes; i += kLineBytes) __builtin_prefetch(from + i);
+}
+HWY_INLINE void PrefetchToWrite(const uint8_t* from, size_t bytes) {
+  for (size_t i = 0; i < bytes; i += kLineBytes) {
+#if HWY_ARCH_X86
+    // Compilers emit it only for targets that name it; where it is not known it does nothing.
+    asm volatile("prefetchw %0" : : "m"(from[i]));
+#else
+    __builtin_prefetch(from + i, 1);
+#endif
+  }
+}
+
 struct PairLoop {
   uint8_t* target;
   const uint8_t* first;
@@ -122,6 +141,9 @@ struct ManyLoop {
     const typename Codec::D d;
     const size_t step = PairLanes<Codec>();
     const size_t stride = step * kBytes;
+    // Copies, as in PairLoop.
+    const uint8_t* const* const from = sources;
+    uint8_t* const* const to = targets;
     const size_t terms = source_count;
     const size_t places = target_count;
     const bool divides = divisor != 1;
@@ -129,10 +151,14 @@ struct ManyLoop {
     size_t i = begin;
     for (; i + 2 * step <= end; i += 2 * step) {
       const size_t at = i * kBytes;
-      Codec::Load(sources[0] + at, v0, v1);
-      Codec::Load(sources[0] + at + stride, v2, v3);
+      // Not beyond the end: what lies there may be another rank's to work on.
+      const bool fetches = i + kAheadBytes / kBytes < end;
+      if (fetches) PrefetchToRead(from[0] + at + kAheadBytes, 2 * stride);
+      Codec::Load(from[0] + at, v0, v1);
+      Codec::Load(from[0] + at + stride, v2, v3);
       for (size_t k = 1; k < terms; ++k) {
-        const uint8_t* const source = sources[k] + at;
+        const uint8_t* const source = from[k] + at;
+        if (fetches) PrefetchToRead(source + kAheadBytes, 2 * stride);
         Codec::Load(source, w0, w1);
         v0 = Op::Apply(d, v0, w0);
         v1 = Op::Apply(d, v1, w1);
@@ -147,7 +173,8 @@ struct ManyLoop {
         v3 = Divide(d, v3, divisor);
       }
       for (size_t t = 0; t < places; ++t) {
-        uint8_t* const target = targets[t] + at;
+        uint8_t* const target = to[t] + at;
+        if (fetches && !kStream) PrefetchToWrite(target + kAheadBytes, 2 * stride);
         Codec::template Store<kStream>(v0, v1, target);
         Codec::template Store<kStream>(v2, v3, target + stride);
       }
@@ -155,9 +182,9 @@ struct ManyLoop {
     for (; i < end; i += step) {
       const size_t some = end - i < step ? end - i : step;
       const size_t at = i * kBytes;
-      LoadSome<Codec>(sources[0] + at, some, v0, v1);
+      LoadSome<Codec>(from[0] + at, some, v0, v1);
       for (size_t k = 1; k < terms; ++k) {
-        LoadSome<Codec>(sources[k] + at, some, w0, w1);
+        LoadSome<Codec>(from[k] + at, some, w0, w1);
         v0 = Op::Apply(d, v0, w0);
         v1 = Op::Apply(d, v1, w1);
       }
@@ -165,7 +192,7 @@ struct ManyLoop {
         v0 = Divide(d, v0, divisor);
         v1 = Divide(d, v1, divisor);
       }
-      for (size_t t = 0; t < places; ++t) StoreSome<Codec>(v0, v1, targets[t] + at, some);
+      for (size_t t = 0; t < places; ++t) StoreSome<Codec>(v0, v1, to[t] + at, some);
     }
   }
 };
