@@ -27,7 +27,11 @@ absl::Status CheckCall(Call& call) {
   const absl::Status valid = ValidateRequest(request);
   request.algorithm = algorithm;
   MUSTER_RETURN_IF_ERROR(valid);
+  return CheckBuffers(call);
+}
 
+absl::Status CheckBuffers(Call& call) {
+  ScheduleRequest& request = call.request;
   const auto size = static_cast<int64_t>(SizeOf(call.dtype));
   const int64_t input_bytes = InputCount(request) * size;
   const int64_t output_bytes = OutputCount(request) * size;

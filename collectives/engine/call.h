@@ -34,6 +34,8 @@ struct Call {
 // Finds out whether the call is in place and says so in its request. INVALID_ARGUMENT: the request
 // is wrong (ValidateRequest), a buffer is null, or buffers overlap otherwise than in place.
 absl::Status CheckCall(Call& call);
+// The part of it that depends on the buffers. Requires: the request is right.
+absl::Status CheckBuffers(Call& call);
 
 }  // namespace muster
 

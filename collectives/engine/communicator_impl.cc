@@ -8,8 +8,8 @@
 #include "base/check.h"
 #include "base/random.h"
 #include "base/status_macros.h"
+#include "collectives/engine/resolve_options.h"
 #include "collectives/transport/culprit.h"
-#include "collectives/transport/window.h"
 
 namespace muster {
 namespace {
@@ -19,33 +19,6 @@ constexpr size_t kMaxPlans = 1024;
 // How often an idle communicator looks at its data connections, where only a mismatched call of a
 // peer can have arrived.
 constexpr absl::Duration kIdleLook = absl::Milliseconds(100);
-
-// Each rank of this host has a core.
-bool HaveCores(const Transport& transport) {
-  const unsigned cores = std::max(1u, std::thread::hardware_concurrency());
-  return transport.local_world_size() <= static_cast<int>(cores);
-}
-
-CommunicatorOptions Resolve(CommunicatorOptions options, const Transport& transport) {
-  const bool have_cores = HaveCores(transport);
-  if (options.segment_bytes == 0) options.segment_bytes = transport.best_segment_bytes();
-  if (options.spin < absl::ZeroDuration()) {
-    options.spin = have_cores ? absl::Microseconds(50) : absl::ZeroDuration();
-  }
-  if (options.window_small_limit_bytes < 0) {
-    options.window_small_limit_bytes = have_cores ? 4 << 10 : 64 << 10;
-  }
-  return options;
-}
-
-std::optional<ChoiceRequest::Window> WindowOf(Transport& transport,
-                                              const CommunicatorOptions& options) {
-  const Window* const window = transport.window();
-  if (window == nullptr) return std::nullopt;
-  return ChoiceRequest::Window{
-      options.window_small_limit_bytes,
-      WindowHalfBytes(window->stage_bytes(), options.segment_bytes, transport.world_size())};
-}
 
 template <typename Integer>
 absl::string_view BytesOf(const std::vector<Integer>& values) {
@@ -74,10 +47,11 @@ uint64_t ScopeOf(const Call& call, absl::Span<const Rank> members) {
 CommunicatorImpl::CommunicatorImpl(std::unique_ptr<Transport> transport,
                                    CommunicatorOptions options)
     : transport_(std::move(transport)),
-      options_(Resolve(std::move(options), *transport_)),
+      options_(ResolveOptions(std::move(options), *transport_)),
       engine_(*transport_, options_.spin),
       wait_watch_(options_.wait_report_interval),
-      chooser_(options_, WindowOf(*transport_, options_)),
+      window_sizes_(WindowSizesOf(*transport_, options_)),
+      chooser_(options_, WindowChoiceOf(*transport_, options_)),
       background_([this] { Background(); }) {}
 
 CommunicatorImpl::~CommunicatorImpl() {
@@ -95,6 +69,7 @@ void CommunicatorImpl::SetModel(std::shared_ptr<const LinkModel> model) {
   chooser_.SetModel(std::move(model));
   // What is in use is told anew: until now it was the measuring's.
   plans_.clear();
+  last_.reset();
   uses_ = AlgorithmUses();
 }
 
@@ -138,9 +113,16 @@ absl::StatusOr<int64_t> CommunicatorImpl::ResolveAlgorithm(Call& call, int64_t t
   return chosen.segment_bytes;
 }
 
-absl::Status CommunicatorImpl::Prepare(Call& call, Operation& operation) {
+absl::Status CommunicatorImpl::Prepare(Call& call) {
+  if (last_.has_value() && last_->IsOf(call)) {
+    MUSTER_RETURN_IF_ERROR(CheckBuffers(call));
+    if (call.request.in_place == last_->in_place) return absl::OkStatus();
+    call.request.in_place = false;
+  }
+  Prepared prepared = {call.request, call.group, call.dtype, call.op, false, {}, {}};
   MUSTER_RETURN_IF_ERROR(CheckCall(call));
   ScheduleRequest& request = call.request;
+  prepared.in_place = request.in_place;
   const Algorithm asked = request.algorithm;
   int64_t total = request.count;
   for (int64_t count : request.counts) total += count;
@@ -154,30 +136,23 @@ absl::Status CommunicatorImpl::Prepare(Call& call, Operation& operation) {
                  request.contributors, call.group == nullptr ? 0 : call.group->scope,
                  segment_bytes,        request.count,
                  request.counts,       request.order_counts};
-  if (last_key_ != key) {
-    auto it = plans_.find(key);
-    if (it == plans_.end()) {
-      AnyPlan plan;
-      if (request.algorithm == Algorithm::kWindow) {
-        plan.in_window = MakeWindowPlan(request, call.dtype, transport_->window()->stage_bytes(),
-                                        segment_bytes, options_.window_small_limit_bytes);
-      } else {
-        MUSTER_ASSIGN_OR_RETURN(plan.by_messages,
-                                MakePlan(request, members, call.dtype, segment_bytes));
-      }
-      const int64_t bytes = total * static_cast<int64_t>(SizeOf(call.dtype));
-      uses_.Note(request.collective, asked, request.algorithm, bytes, std::string(why));
-      if (plans_.size() >= kMaxPlans) plans_.clear();
-      it = plans_.emplace(key, std::move(plan)).first;
+  auto it = plans_.find(key);
+  if (it == plans_.end()) {
+    AnyPlan plan;
+    if (request.algorithm == Algorithm::kWindow) {
+      plan.in_window = MakeWindowPlan(request, call.dtype, window_sizes_, segment_bytes);
+    } else {
+      MUSTER_ASSIGN_OR_RETURN(plan.by_messages,
+                              MakePlan(request, members, call.dtype, segment_bytes));
     }
-    last_plan_ = it->second;
-    last_key_ = std::move(key);
+    const int64_t bytes = total * static_cast<int64_t>(SizeOf(call.dtype));
+    uses_.Note(request.collective, asked, request.algorithm, bytes, std::string(why));
+    if (plans_.size() >= kMaxPlans) plans_.clear();
+    it = plans_.emplace(std::move(key), std::move(plan)).first;
   }
-  operation.plan = last_plan_.by_messages;
-  operation.window_plan = last_plan_.in_window;
-  Fingerprint& fingerprint = operation.fingerprint;
+  prepared.plan = it->second;
+  Fingerprint& fingerprint = prepared.fingerprint;
   fingerprint.scope = ScopeOf(call, members);
-  fingerprint.sequence = last_sequences_[fingerprint.scope] + 1;
   fingerprint.collective = static_cast<uint8_t>(request.collective);
   fingerprint.algorithm = static_cast<uint8_t>(request.algorithm);
   fingerprint.dtype = static_cast<uint8_t>(call.dtype);
@@ -187,9 +162,7 @@ absl::Status CommunicatorImpl::Prepare(Call& call, Operation& operation) {
   fingerprint.count = total;
   fingerprint.counts_hash = HashParts(request);
   fingerprint.segment_bytes = segment_bytes;
-  operation.op = call.op.value_or(ReduceOp::kSum);
-  operation.input = static_cast<const std::byte*>(call.input);
-  operation.output = static_cast<std::byte*>(call.output);
+  last_ = std::move(prepared);
   return absl::OkStatus();
 }
 
@@ -212,16 +185,25 @@ std::shared_ptr<Operation> CommunicatorImpl::Issue(Call call, const CollectiveOp
       operation->done = true;
       return operation;
     }
-    status = Prepare(call, *operation);
+    status = Prepare(call);
+    uint64_t* last_sequence = nullptr;
+    if (status.ok()) {
+      last_sequence = &last_sequences_[last_->fingerprint.scope];
+      operation->plan = last_->plan.by_messages;
+      operation->window_plan = last_->plan.in_window;
+      operation->fingerprint = last_->fingerprint;
+      operation->fingerprint.sequence = *last_sequence + 1;
+      operation->op = call.op.value_or(ReduceOp::kSum);
+      operation->input = static_cast<const std::byte*>(call.input);
+      operation->output = static_cast<std::byte*>(call.output);
+    }
     if (status.ok() && static_cast<int>(outstanding_.size()) >= options_.max_outstanding) {
       status = absl::ResourceExhaustedError(
           absl::StrCat(outstanding_.size(), " operations are outstanding; wait for some"));
     }
     outstanding_.push_back(operation);  // Also so that a failure reaches it.
     recorder_.Add(operation);
-    if (status.ok()) {
-      last_sequences_[operation->fingerprint.scope] = operation->fingerprint.sequence;
-    }
+    if (status.ok()) ++*last_sequence;
     if (status.ok() && MayStartAtOnce(*operation, options)) {
       // Its peers see it that much earlier.
       operation->started_at = operation->issued_at;

@@ -85,12 +85,27 @@ class CommunicatorImpl {
     std::shared_ptr<const WindowPlan> in_window;
   };
 
+  // What came of a call, as it was asked for: the next is mostly the same with other buffers.
+  struct Prepared {
+    ScheduleRequest asked;
+    std::shared_ptr<const RankGroup> group;
+    DType dtype;
+    std::optional<ReduceOp> op;
+    bool in_place;
+    AnyPlan plan;
+    Fingerprint fingerprint;
+
+    bool IsOf(const Call& call) const {
+      return dtype == call.dtype && op == call.op && group == call.group && asked == call.request;
+    }
+  };
+
   // Gives the call the algorithm that it leaves open, and says why. Returns the bytes of its
   // segments.
   absl::StatusOr<int64_t> ResolveAlgorithm(Call& call, int64_t total, absl::string_view* why)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // Checks the call, resolves its algorithm and fills in fingerprint and plan.
-  absl::Status Prepare(Call& call, Operation& operation) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
+  // Checks the call, resolves its algorithm and leaves fingerprint and plan in last_.
+  absl::Status Prepare(Call& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // The operation, just added to outstanding_, need not wait for a driver to start it.
   bool MayStartAtOnce(const Operation& operation, const CollectiveOptions& options) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -115,6 +130,7 @@ class CommunicatorImpl {
   std::vector<std::shared_ptr<Operation>> finished_;  // of the driver
   WaitWatch wait_watch_;                              // of the driver
   OperationWait wait_;                                // of the driver; told last
+  const WindowSizes window_sizes_;
 
   mutable Mutex mu_;
   bool driven_ ABSL_GUARDED_BY(mu_) = false;  // the driver role is taken
@@ -125,8 +141,7 @@ class CommunicatorImpl {
   std::deque<std::shared_ptr<Operation>> queued_ ABSL_GUARDED_BY(mu_);           // not started
   std::deque<std::shared_ptr<Operation>> outstanding_ ABSL_GUARDED_BY(mu_);  // not done, in order
   absl::flat_hash_map<PlanKey, AnyPlan> plans_ ABSL_GUARDED_BY(mu_);
-  std::optional<PlanKey> last_key_ ABSL_GUARDED_BY(mu_);  // the plan used last is mostly the next
-  AnyPlan last_plan_ ABSL_GUARDED_BY(mu_);
+  std::optional<Prepared> last_ ABSL_GUARDED_BY(mu_);
   AlgorithmChooser chooser_ ABSL_GUARDED_BY(mu_);
   std::optional<MeshFailure> failure_ ABSL_GUARDED_BY(mu_);
   AlgorithmUses uses_ ABSL_GUARDED_BY(mu_);

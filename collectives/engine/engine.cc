@@ -66,8 +66,9 @@ absl::Status Engine::Start(std::shared_ptr<Operation> operation) {
   scope.last_sequence = ours.sequence;
   scope.history[ours.sequence % scope.history.size()] = ours;
   if (operation->window_plan != nullptr) {
+    const bool registered = operation->window_plan->small && registered_calls_.Contains(ours);
     in_window_.emplace(std::move(operation), *transport_.window(), transport_.rank(),
-                       window_operations_++, kWindowToken);
+                       window_operations_++, registered, kWindowToken);
     return AdvanceWindow(/*met=*/false);
   }
   const int slot = static_cast<int>(executions_++ % 2);  // The only other active one has the other.
@@ -171,6 +172,28 @@ absl::Status Engine::AdvanceWindow(bool met) {
   return status;
 }
 
+absl::StatusOr<bool> Engine::MeetAtOnce(bool awaited) {
+  bool met = false;
+  if (!active_.empty() || !in_window_.has_value() || !in_window_->begun()) return met;
+  Window& window = *transport_.window();
+  while (!in_window_->done() && (awaited ? window.TakeMetSoon() : window.TakeMet())) {
+    met = true;
+    ++moves_;
+    MUSTER_RETURN_IF_ERROR(AdvanceWindow(/*met=*/true));
+  }
+  return met;
+}
+
+bool Engine::TakeFromWindow(std::vector<std::shared_ptr<Operation>>* finished) {
+  if (!active_.empty() || !in_window_.has_value() || !in_window_->done()) return false;
+  if (in_window_->registration_surprised()) {
+    registered_calls_.Note(in_window_->operation().fingerprint, in_window_->was_registered());
+  }
+  finished->push_back(in_window_->shared_operation());
+  in_window_.reset();
+  return true;
+}
+
 absl::Status Engine::CheckMissing() const {
   if (!active_.empty() || !in_window_.has_value() || in_window_->done()) return absl::OkStatus();
   const auto is_ahead = [](const Peer& peer) { return peer.ahead.has_value(); };
@@ -195,14 +218,16 @@ absl::Status Engine::CheckDeadline() {
 
 absl::Status Engine::Progress(absl::Time deadline, bool awaited,
                               std::vector<std::shared_ptr<Operation>>* finished) {
+  MUSTER_ASSIGN_OR_RETURN(bool met, MeetAtOnce(awaited));
+  // Without a look at anything else: whatever fails keeps later operations from getting so far.
+  if (TakeFromWindow(finished)) return absl::OkStatus();
   bool ran = false;
   for (const auto& execution : active_) ran = ran || execution->RunLocal();
   if (active() > 0) deadline = std::min(deadline, FrontOperation().deadline);
   const bool alone = transport_.world_size() == 1;
   completed_.clear();
   if (!(alone && ran)) {
-    const bool at_once = ran || (!active_.empty() && active_.front()->done()) ||
-                         (active_.empty() && in_window_.has_value() && in_window_->done());
+    const bool at_once = ran || (!active_.empty() && active_.front()->done());
     // A meet is soon over where each rank has a core: worth a constant spin. What comes by a
     // connection may be long in coming.
     const bool meets = active_.empty() && in_window_.has_value();
@@ -215,7 +240,6 @@ absl::Status Engine::Progress(absl::Time deadline, bool awaited,
     if (learns) spin_.Report(spin, absl::Now() - before);
   }
   moves_ += completed_.size() + (ran ? 1 : 0);
-  bool met = false;
   for (uint64_t token : completed_) {
     const int slot = Execution::SlotOf(token);
     if (slot == kFingerprintSlot) {
@@ -235,11 +259,7 @@ absl::Status Engine::Progress(absl::Time deadline, bool awaited,
   }
   if (!active_.empty()) OpenSends();
   MUSTER_RETURN_IF_ERROR(AdvanceWindow(/*met=*/false));
-  if (active_.empty() && in_window_.has_value() && in_window_->done()) {
-    finished->push_back(in_window_->shared_operation());
-    in_window_.reset();
-    return absl::OkStatus();
-  }
+  if (TakeFromWindow(finished)) return absl::OkStatus();
   MUSTER_RETURN_IF_ERROR(CheckMissing());
   return met ? absl::OkStatus() : CheckDeadline();
 }

@@ -27,10 +27,12 @@
 
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "collectives/engine/adaptive_spin.h"
 #include "collectives/engine/execution.h"
 #include "collectives/engine/operation.h"
+#include "collectives/engine/registered_calls.h"
 #include "collectives/engine/scratch_pool.h"
 #include "collectives/engine/window_execution.h"
 #include "collectives/transport/transport.h"
@@ -95,6 +97,10 @@ class Engine {
   Execution* Find(int slot);
   // Moves the operation in the window on: begins it when its turn has come, or after a meet.
   absl::Status AdvanceWindow(bool met);
+  // Moves it on as far as the others have come, without a poll. True: it has met them.
+  absl::StatusOr<bool> MeetAtOnce(bool awaited);
+  // True: the operation in the window is done, and now among the finished.
+  bool TakeFromWindow(std::vector<std::shared_ptr<Operation>>* finished);
 
   Transport& transport_;
   AdaptiveSpin spin_;
@@ -103,6 +109,7 @@ class Engine {
   std::deque<std::unique_ptr<Execution>> active_;
   std::optional<WindowExecution> in_window_;  // comes after those in active_
   uint64_t window_operations_ = 0;
+  RegisteredCalls registered_calls_;  // in the window
   uint64_t executions_ = 0;
   uint64_t moves_ = 0;
   absl::flat_hash_map<uint64_t, Scope> scopes_;

@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <utility>
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
@@ -30,6 +31,11 @@ struct Fingerprint {
   // Who counts the sequence: 0 all ranks, a pair (ScopeOfPair), or a subgroup's number.
   uint64_t scope = 0;
   bool operator==(const Fingerprint&) const = default;
+  template <typename H>
+  friend H AbslHashValue(H h, const Fingerprint& f) {
+    return H::combine(std::move(h), f.sequence, f.collective, f.algorithm, f.dtype, f.op, f.root,
+                      f.count, f.counts_hash, f.segment_bytes, f.scope);
+  }
 };
 
 // Sends from one rank of the mesh to another count by themselves, since other ranks know nothing of

@@ -19,9 +19,11 @@ namespace muster {
 
 class WindowExecution {
  public:
-  // `number` counts the window's operations, the same on all ranks. Poll says `token` at each meet.
+  // `number` counts the window's operations, the same on all ranks, as is whether all ranks'
+  // buffers are `expected_registered`: then even what is small goes the direct way. Poll says
+  // `token` at each meet.
   WindowExecution(std::shared_ptr<Operation> operation, Window& window, Rank rank, uint64_t number,
-                  uint64_t token);
+                  bool expected_registered, uint64_t token);
 
   Operation& operation() const { return *operation_; }
   const std::shared_ptr<Operation>& shared_operation() const { return operation_; }
@@ -34,6 +36,10 @@ class WindowExecution {
   // something else. UNAVAILABLE: a rank has closed.
   absl::Status Met();
   bool done() const { return done_; }
+  // All ranks' buffers were registered, as far as the direct way needs it. Requires: done().
+  bool was_registered() const { return registered_; }
+  // That makes a difference for calls of the kind, and was not expected. Requires: done().
+  bool registration_surprised() const { return plan_.small && registered_ != expected_registered_; }
 
   // Peers on which it waits now.
   std::vector<Rank> WaitsFor() const { return window_.Missing(); }
@@ -46,7 +52,12 @@ class WindowExecution {
   // Has the caches load the beginnings of what the next interval reads.
   void FetchSources() const;
   absl::Status RunInterval();
-  absl::Status Run(const WindowStep& step);
+  // Takes pieces of the plan's shared steps, first of this rank's, until none are left.
+  absl::Status RunShared();
+  // Does elements [begin, begin + count) of a step.
+  absl::Status Run(const WindowStep& step, int64_t begin, int64_t count);
+  // The output of some rank is its input.
+  bool AnyInPlace() const;
   std::byte* Address(const WindowSlice& slice) const;
 
   const std::shared_ptr<Operation> operation_;
@@ -56,9 +67,14 @@ class WindowExecution {
   const uint64_t token_;
   const int parity_;
   const int64_t element_bytes_;
+  const bool expected_registered_;
+  const bool small_;
+  bool registered_ = false;
   // What is being run: steps by interval, or else a schedule that makes them one by one.
   const std::vector<std::vector<WindowStep>>* steps_ = nullptr;
   std::optional<WindowSchedule> staged_;
+  bool shared_ = false;   // or else pieces; waits for the last of them
+  bool streams_ = false;  // results bypass the caches
   int64_t interval_ = 0;
   bool begun_ = false;
   bool done_ = false;

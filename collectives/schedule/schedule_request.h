@@ -66,6 +66,8 @@ struct ScheduleRequest {
   // The elements are reduced and are f16 or bf16: sums must not be rounded at each hop. Algorithms
   // that forward partial sums are refused (docs/algorithms.md).
   bool half_precision = false;
+
+  bool operator==(const ScheduleRequest&) const = default;
 };
 
 // `total` elements cut into `parts` as ChunkOf cuts them; a `counts` for even chunks.

@@ -155,21 +155,24 @@ void WindowSchedule::AddDirect(std::vector<WindowStep>* steps) const {
     return;
   }
   if (Count(rank_) == 0) return;
-  WindowStep step;
-  for (int k = 1; k <= size_; ++k) step.sources.push_back(Input((rank_ + k) % size_, rank_, 0));
-  if (request_.collective == Collective::kAllReduce) {
-    for (Rank r = 0; r < size_; ++r) step.targets.push_back(Output(r, rank_, 0));
-  } else {
-    step.targets.push_back(Output(rank_, rank_, 0));
-  }
-  step.count = Count(rank_);
-  step.completes_sum = true;
+  WindowStep step = SharedStep(rank_);
+  if (request_.collective == Collective::kReduceScatter) step.targets = {Output(rank_, rank_, 0)};
   steps->push_back(std::move(step));
 }
 
+WindowStep WindowSchedule::SharedStep(Rank owner) const {
+  WindowStep step;
+  for (int k = 1; k <= size_; ++k) step.sources.push_back(Input((owner + k) % size_, owner, 0));
+  for (Rank r = 0; r < size_; ++r) step.targets.push_back(Output(r, owner, 0));
+  step.count = Count(owner);
+  step.completes_sum = true;
+  return step;
+}
+
 void WindowSchedule::AddStaged(int64_t interval, std::vector<WindowStep>* steps) const {
-  // Copies piece `interval` in, works on the one before, copies the one before that out. The last
-  // interval touches nobody else's stage.
+  // Copies piece `interval` in, works on the one before, copies the one before that out. A result
+  // stays in its owner's stage, where the others read it: written to theirs, each line would go
+  // from core to core twice.
   for (int k = 0; k < size_; ++k) {
     const Rank chunk = (rank_ + k) % size_;
     // What this rank reduces it reads from its own input; a gather stages its own chunk only.
@@ -198,8 +201,8 @@ void WindowSchedule::AddStaged(int64_t interval, std::vector<WindowStep>* steps)
                                            : Staged(from, WindowBuffer::kStageIn, rank_, piece));
     }
     step.targets.push_back(Output(rank_, rank_, piece * piece_));
-    for (Rank r = 0; request_.collective == Collective::kAllReduce && r < size_; ++r) {
-      if (r != rank_) step.targets.push_back(Staged(r, WindowBuffer::kStageOut, rank_, piece));
+    if (request_.collective == Collective::kAllReduce && size_ > 1) {
+      step.targets.push_back(Staged(rank_, WindowBuffer::kStageOut, rank_, piece));
     }
     step.count = PieceCount(rank_, piece);
     step.completes_sum = true;
@@ -208,7 +211,7 @@ void WindowSchedule::AddStaged(int64_t interval, std::vector<WindowStep>* steps)
   if (request_.collective != Collective::kAllReduce || interval < 2) return;
   for (int k = 1; k < size_; ++k) {
     const Rank chunk = (rank_ + k) % size_;
-    AddCopy(Staged(rank_, WindowBuffer::kStageOut, chunk, interval - 2),
+    AddCopy(Staged(chunk, WindowBuffer::kStageOut, chunk, interval - 2),
             Output(rank_, chunk, (interval - 2) * piece_), PieceCount(chunk, interval - 2), steps);
   }
 }

@@ -10,7 +10,7 @@
 //           one meet;
 //   direct  inputs and outputs are registered: between two meets, the owner of a chunk reduces it
 //           from all inputs into all outputs in one pass. Bytes read and written: the least there
-//           can be;
+//           can be. In an all-reduce any rank can do it in the owner's stead (SharedStep);
 //   staged  pieces go through the stages: copied in, reduced, copied out, three pieces under way at
 //           a time, one meet for each.
 // Of the last two the first interval is empty, so that ranks may find out which it is at its end.
@@ -70,6 +70,10 @@ class WindowSchedule {
   int64_t intervals() const { return intervals_; }
   // What this rank does in one.
   std::vector<WindowStep> Steps(int64_t interval) const;
+  // The step of the second interval of a direct all-reduce that `owner` does, or another rank in
+  // its stead, as a whole or in parts: it names the same memory on all ranks, and no two owners'
+  // touch a place in common. Its count may be 0.
+  WindowStep SharedStep(Rank owner) const;
 
  private:
   int64_t Offset(Rank chunk) const { return offsets_[chunk]; }

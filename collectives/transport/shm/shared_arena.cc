@@ -79,12 +79,14 @@ absl::StatusOr<std::shared_ptr<SharedArena>> SharedArena::Create(Options options
     munmap(base, static_cast<size_t>(capacity));
     return ErrnoStatus(error, absl::StrCat("mapping ", capacity, " bytes of shared memory"));
   }
-  return std::shared_ptr<SharedArena>(
-      new SharedArena(std::move(file), base, capacity, options.huge_pages));
+  // A wish. For all of it: buffers of less than a huge page lie side by side, too, and whoever
+  // reads many of them in turn gains as much.
+  if (options.huge_pages) madvise(base, static_cast<size_t>(capacity), MADV_HUGEPAGE);
+  return std::shared_ptr<SharedArena>(new SharedArena(std::move(file), base, capacity));
 }
 
-SharedArena::SharedArena(UniqueFd file, std::byte* base, int64_t capacity, bool huge_pages)
-    : file_(std::move(file)), base_(base), capacity_(capacity), huge_pages_(huge_pages) {
+SharedArena::SharedArena(UniqueFd file, std::byte* base, int64_t capacity)
+    : file_(std::move(file)), base_(base), capacity_(capacity) {
   free_.emplace(0, capacity);
 }
 
@@ -132,7 +134,6 @@ void SharedArena::Give(int64_t offset, int64_t size) {
 
 absl::Status SharedArena::Populate(std::byte* at, int64_t size) const {
   const auto bytes = static_cast<size_t>(size);
-  if (huge_pages_ && size >= kHugePageBytes) madvise(at, bytes, MADV_HUGEPAGE);  // a wish
 #ifdef MADV_POPULATE_WRITE
   if (madvise(at, bytes, MADV_POPULATE_WRITE) == 0) return absl::OkStatus();
   if (errno != EINVAL) {
@@ -192,6 +193,7 @@ void SharedArena::FreeAbandoned() {
 
 void SharedArena::Free(std::byte* data) {
   MutexLock lock(&mu_);
+  changes_.fetch_add(1);
   const auto it = extents_.find(data - base_);
   MUSTER_CHECK(it != extents_.end());
   const Extent extent = it->second;
@@ -208,6 +210,7 @@ void SharedArena::Free(std::byte* data) {
 
 absl::Status SharedArena::Renew(std::byte* data) {
   MutexLock lock(&mu_);
+  changes_.fetch_add(1);
   const auto it = extents_.find(data - base_);
   MUSTER_CHECK(it != extents_.end());
   Extent& extent = it->second;

@@ -11,6 +11,7 @@
 #ifndef MUSTER_COLLECTIVES_TRANSPORT_SHM_SHARED_ARENA_H_
 #define MUSTER_COLLECTIVES_TRANSPORT_SHM_SHARED_ARENA_H_
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -61,7 +62,7 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
     // Address space reserved, here and in each process that maps the arena. Memory is taken only
     // for what is allocated. 0: twice the machine's memory.
     int64_t capacity_bytes = 0;
-    // Asks for huge pages for buffers of 2 MiB and more; the kernel may not grant them.
+    // Asks for huge pages; the kernel may not grant them.
     bool huge_pages = true;
   };
   // RESOURCE_EXHAUSTED, UNAVAILABLE: the kernel's refusal.
@@ -77,6 +78,10 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
 
   // Where in the file [data, data + bytes) lies; nothing if it is not in one buffer of this arena.
   std::optional<int64_t> OffsetOf(const void* data, int64_t bytes) const;
+
+  // Changes when what OffsetOf has said of some buffer may hold no more: after it was freed or
+  // renewed.
+  uint64_t changes() const { return changes_.load(std::memory_order_acquire); }
 
   // Frees the buffer once `gone` says that nobody else can write to it any more; it is asked now
   // and then, at allocations.
@@ -96,7 +101,7 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
     int64_t file_offset = 0;  // of the pages behind it
   };
 
-  SharedArena(UniqueFd file, std::byte* base, int64_t capacity, bool huge_pages);
+  SharedArena(UniqueFd file, std::byte* base, int64_t capacity);
   // Takes a range of the file out of the free list.
   absl::StatusOr<int64_t> Take(int64_t size) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   void Give(int64_t offset, int64_t size) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
@@ -108,7 +113,7 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
   const UniqueFd file_;
   std::byte* const base_;
   const int64_t capacity_;
-  const bool huge_pages_;
+  std::atomic<uint64_t> changes_{0};
   mutable Mutex mu_;
   std::map<int64_t, int64_t> free_ ABSL_GUARDED_BY(mu_);    // offset -> size, never adjacent
   std::vector<Abandoned> abandoned_ ABSL_GUARDED_BY(mu_);   // their arena_ is empty

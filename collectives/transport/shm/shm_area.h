@@ -6,7 +6,7 @@
 //
 // Memory. Of an area about 4 MiB (the stage) are there from the start. Rings (4 KiB for each peer
 // that sends, so N ranks that all talk to all take N * N * 4 KiB) and blocks (3.5 MiB at most)
-// take memory only when they are first used.
+// take memory only when they are first used, 2 MiB at a time where there are huge pages.
 #ifndef MUSTER_COLLECTIVES_TRANSPORT_SHM_SHM_AREA_H_
 #define MUSTER_COLLECTIVES_TRANSPORT_SHM_SHM_AREA_H_
 
@@ -26,15 +26,27 @@ struct alignas(64) ShmLine {
   std::atomic<T> value{0};
 };
 static_assert(std::atomic<uint64_t>::is_always_lock_free);
+
+// A call and the meet at which it was shown: who sees the one has the other.
+struct alignas(64) ShmCall {
+  WindowCall call;
+  std::atomic<uint64_t> meet{0};
+};
+static_assert(sizeof(ShmCall) == 64);
 static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
 
 struct ShmArea {
   explicit ShmArea(uint64_t number) : nonce(number) {}
 
   alignas(64) const uint64_t nonce;
-  ShmLine<uint64_t> count;     // arrivals of all ranks at all meets; rank 0's is used
-  ShmLine<uint64_t> arrived;   // meets this rank has arrived at
-  ShmLine<uint32_t> bell;      // the futex this rank sleeps on
+  // Of all ranks; rank 0's are used, where there are more than two.
+  ShmLine<uint64_t> all_arrived;   // arrivals at all meets
+  ShmLine<uint64_t> all_finished;  // pieces finished ever
+  ShmLine<uint64_t> arrived;       // meets this rank has arrived at
+  ShmLine<uint64_t> taken;         // pieces of this rank's that were taken ever, whoever did
+  ShmLine<uint64_t> finished;      // pieces finished ever, by this rank
+  ShmLine<uint32_t> working;       // it may have pieces to finish
+  ShmLine<uint32_t> bell;          // the futex this rank sleeps on
   ShmLine<uint64_t> sleeping;  // it is about to, or does: bit 32 and the bell it has seen; else 0
   ShmLine<uint32_t> touching;  // it writes to others' registered memory
   ShmLine<uint32_t> closed;    // its registered memory is not to be touched any more
@@ -43,7 +55,7 @@ struct ShmArea {
   alignas(64) std::atomic<uint8_t> left[kMaxShmRanks] = {};
   // By rank, a bit: it has written to its ring here, or taken from this rank's.
   alignas(64) std::atomic<uint64_t> posted[kMaxShmRanks / 64] = {};
-  alignas(64) WindowCall calls[2];
+  ShmCall calls[2];
   alignas(4096) std::byte stage[kShmStageBytes];
 };
 

@@ -126,6 +126,18 @@ absl::Status ShmGroup::Map(Rank rank, const Location& location) {
   return absl::OkStatus();
 }
 
+std::optional<int64_t> ShmGroup::PlaceOf(const void* data, int64_t bytes) {
+  const uint64_t changes = arena_->changes();
+  for (const KnownPlace& known : known_places_) {
+    if (known.data == data && known.bytes == bytes && known.changes == changes) return known.place;
+  }
+  const std::optional<int64_t> place = arena_->OffsetOf(data, bytes);
+  if (place.has_value()) {
+    known_places_[next_known_place_++ % known_places_.size()] = {data, bytes, changes, *place};
+  }
+  return place;
+}
+
 absl::Status ShmGroup::Read(Rank rank, uint64_t address, absl::Span<std::byte> to) const {
   while (!to.empty()) {
     const iovec local = {to.data(), to.size()};
@@ -211,7 +223,6 @@ void ShmGroup::Shut() {
     if (std::exchange(shut_, true)) return;
   }
   own_->closed.value.store(1);
-  own_->touching.value.store(0);
   const absl::Time limit = absl::Now() + kLetGo;
   std::vector<std::pair<size_t, std::shared_ptr<UniqueFd>>> others;
   for (size_t r = 0; r < peers_.size(); ++r) {

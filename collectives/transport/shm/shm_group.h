@@ -14,6 +14,7 @@
 #ifndef MUSTER_COLLECTIVES_TRANSPORT_SHM_SHM_GROUP_H_
 #define MUSTER_COLLECTIVES_TRANSPORT_SHM_SHM_GROUP_H_
 
+#include <array>
 #include <atomic>
 #include <cstdint>
 #include <memory>
@@ -69,9 +70,7 @@ class ShmGroup {
   int64_t blocks_place() const;
 
   // The place of [data, data + bytes) in this rank's arena, if it lies in a buffer of it.
-  std::optional<int64_t> PlaceOf(const void* data, int64_t bytes) const {
-    return arena_->OffsetOf(data, bytes);
-  }
+  std::optional<int64_t> PlaceOf(const void* data, int64_t bytes);
   // Where `place` of a rank's arena lies in this process.
   std::byte* At(Rank rank, int64_t place) const { return peers_[rank].base + place; }
   bool Holds(Rank rank, int64_t place, int64_t bytes) const {
@@ -126,6 +125,14 @@ class ShmGroup {
     uint64_t rung = 0;                  // the sleep it was last rung from
   };
 
+  // Where a range lies, while the arena has not changed.
+  struct KnownPlace {
+    const void* data = nullptr;
+    int64_t bytes = 0;
+    uint64_t changes = 0;
+    int64_t place = 0;
+  };
+
   ShmGroup(std::shared_ptr<SharedArena> arena, SharedBuffer area, Rank rank, int world_size,
            uint64_t nonce);
   static bool HasEnded(const UniqueFd* process);
@@ -137,6 +144,9 @@ class ShmGroup {
   const uint64_t nonce_;
   std::vector<Peer> peers_;  // by rank, the own included
   ShmArea* const own_;
+  // The last ones: collectives come again and again with the same few buffers.
+  std::array<KnownPlace, 4> known_places_;
+  size_t next_known_place_ = 0;
   Mutex ring_mu_;  // held while the own bell is rung, and to give the area away
   bool shut_ ABSL_GUARDED_BY(ring_mu_) = false;
   bool tainted_ = false;

@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <bit>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -45,7 +44,6 @@ ShmMesh::ShmMesh(MeshSpec spec, std::vector<UniqueFd> control, std::unique_ptr<S
       receiver_(*group_, links_, spec_.options.limits),
       control_(std::move(control)),
       posted_words_((spec_.members.size() + 63) / 64),
-      share_cores_(spec_.members.size() > std::thread::hardware_concurrency()),
       departed_(spec_.members.size()) {
   for (Rank r = 0; r < world_size(); ++r) {
     if (r != rank()) links_[r] = std::make_unique<ShmLink>(*group_, r);
@@ -255,7 +253,7 @@ bool ShmMesh::GiveWay(absl::Time deadline, absl::Duration longest, int looks) {
 bool ShmMesh::AwaitWork(absl::Time deadline, absl::Duration spin) {
   const bool spins = spin > absl::ZeroDuration();
   if (spins && Look(kLooksAlone)) return true;
-  const absl::Duration longest = share_cores_ ? std::max(spin, kGiveWay) : spin;
+  const absl::Duration longest = window_.ranks_share_cores() ? std::max(spin, kGiveWay) : spin;
   const bool gives_way = longest > absl::ZeroDuration();
   if (gives_way && GiveWay(deadline, longest, spins ? kLooksBetween : 1)) return true;
   const absl::Time now = absl::Now();

@@ -98,7 +98,6 @@ class ShmMesh : public Transport {
   ShmReceiver receiver_;
   ControlLinks control_;
   const size_t posted_words_;
-  const bool share_cores_;  // this host's ranks are more than its cores
   int waits_to_sleep_ = 0;  // waits that are not to give way
 
   // Held by the driver inside Post* and Poll, and by Close to wait the driver out.

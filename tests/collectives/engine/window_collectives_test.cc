@@ -148,6 +148,40 @@ TEST_P(WindowCollectivesTest, AnySuccessionOfCallsMatchesTheOracle) {
   }
 }
 
+// Small calls go the way that the last of their kind could have gone.
+TEST_P(WindowCollectivesTest, BuffersOfOneKindOfCallMayBeRegisteredNowAndThen) {
+  const RandomStream random(43, "registration", static_cast<uint64_t>(size()));
+  RunRanks(size(), [&](Rank r) {
+    constexpr int64_t kCount = 50;
+    const Bytes zeros(kCount * sizeof(int32_t));
+    Buffer shared[] = {{arena(r), true, zeros}, {arena(r), true, zeros}};
+    Buffer own[] = {{arena(r), false, zeros}, {arena(r), false, zeros}};
+    for (uint64_t call = 0; call < 60; ++call) {
+      const uint64_t bits = random.Bits(call);
+      const Rank odd = static_cast<Rank>(bits / 8) % size();
+      // For some calls all are registered, then one rank's are not, then none.
+      const bool registered = bits % 8 < 4 || (bits % 8 < 6 && r != odd);
+      const bool in_place = (bits >> (32 + r % 16)) % 2 == 0;
+      Buffer* const buffers = registered ? shared : own;
+      std::vector<int32_t> values(kCount);
+      std::iota(values.begin(), values.end(), r + static_cast<int32_t>(call));
+      std::memcpy(buffers[0].data(), values.data(), zeros.size());
+      std::byte* const output = buffers[in_place ? 0 : 1].data();
+      CollectiveOptions options;
+      options.caller_waits = bits % 3 != 0;
+      Work work = fleet_.ranks[r]->AllReduce(buffers[0].data(), output, kCount, DType::kI32,
+                                             ReduceOp::kSum, options);
+      ASSERT_TRUE(work.Wait().ok()) << work.status();
+      std::memcpy(values.data(), output, zeros.size());
+      for (int64_t i = 0; i < kCount; ++i) {
+        const auto base = static_cast<int32_t>(call) + static_cast<int32_t>(i);
+        ASSERT_EQ(values[static_cast<size_t>(i)], size() * base + size() * (size() - 1) / 2)
+            << "call " << call << ", element " << i << ", rank " << r;
+      }
+    }
+  });
+}
+
 TEST_P(WindowCollectivesTest, ManyIssuedAtOnce) {
   constexpr int kWorks = 60;
   RunRanks(size(), [&](Rank r) {

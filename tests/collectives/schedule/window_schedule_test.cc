@@ -221,6 +221,32 @@ TEST(WindowScheduleTest, EveryCollectiveIsRightWithoutConflictsOneAfterTheOther)
   }
 }
 
+// What the test above proves of the owners' steps then holds whoever does them.
+TEST(WindowScheduleTest, ASharedStepIsItsOwnersWhoeverDoesIt) {
+  for (int size : {1, 2, 3, 7}) {
+    for (int total : {0, 1, size - 1, 5 * size + 3}) {
+      for (bool uneven : {false, true}) {
+        const auto requests = Requests(Collective::kAllReduce, size, total, false, uneven);
+        for (Rank owner = 0; owner < size; ++owner) {
+          const WindowSchedule own(requests[owner], WindowMode::kDirect, 64 * size, 0);
+          const std::vector<WindowStep> steps = own.Steps(1);
+          for (Rank r = 0; r < size; ++r) {
+            const WindowStep shared =
+                WindowSchedule(requests[r], WindowMode::kDirect, 64 * size, 0).SharedStep(owner);
+            ASSERT_EQ(shared.count == 0, steps.empty());
+            if (steps.empty()) continue;
+            ASSERT_EQ(steps.size(), 1u);
+            EXPECT_EQ(shared.sources, steps[0].sources);
+            EXPECT_EQ(shared.targets, steps[0].targets);
+            EXPECT_EQ(shared.count, steps[0].count);
+            EXPECT_TRUE(shared.completes_sum && steps[0].completes_sum);
+          }
+        }
+      }
+    }
+  }
+}
+
 TEST(WindowScheduleTest, SupportsWhatItHasSchedulesFor) {
   EXPECT_TRUE(WindowSchedule::Supports(Collective::kAllReduce));
   EXPECT_FALSE(WindowSchedule::Supports(Collective::kAllToAll));

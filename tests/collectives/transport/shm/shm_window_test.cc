@@ -56,6 +56,59 @@ TEST(ShmWindowTest, AMeetIsOverWhenAllHaveArrivedAndShowsWhatTheyPublished) {
   }
 }
 
+TEST(ShmWindowTest, APieceIsTakenOnceByWhoeverComesAndAllHearWhenAllAreFinished) {
+  for (int ranks : {2, 3, 5}) {
+    const Ranks all(ranks);
+    std::vector<int64_t> counts;
+    for (Rank r = 0; r < ranks; ++r) counts.push_back(2 * r);  // Rank 0 has none.
+    for (int round = 0; round < 3; ++round) {
+      SCOPED_TRACE(testing::Message() << ranks << " ranks, round " << round);
+      const Rank late = ranks - 1 - round % 2;  // Comes when all is done.
+      const Rank busy = (late + 1) % ranks;
+      for (Rank r = 0; r < ranks; ++r) {
+        if (r != late) all.windows[r]->OfferPieces(counts);
+      }
+      int64_t taken = 0;
+      for (Rank owner = 0; owner < ranks; ++owner) {
+        for (int64_t left = counts[owner]; left > 0;) {
+          const Window::Pieces pieces = all.windows[busy]->TakePieces(owner, /*most=*/3);
+          EXPECT_EQ(pieces.first, counts[owner] - left);
+          EXPECT_EQ(pieces.count, std::min<int64_t>(left, 3));
+          left -= pieces.count;
+          taken += pieces.count;
+        }
+        for (Rank r = 0; r < ranks; ++r) {
+          if (r == late) continue;
+          EXPECT_EQ(all.windows[r]->TakePieces(owner, 9).count, 0);
+        }
+      }
+      for (Rank r = 0; r < ranks; ++r) {
+        if (r == late || r == busy) continue;
+        all.windows[r]->FinishPieces(0, /*token=*/4);
+        EXPECT_FALSE(all.windows[r]->TakeMetSoon());
+        EXPECT_THAT(all.windows[r]->Missing(), testing::Contains(busy));
+      }
+      all.windows[busy]->FinishPieces(taken, /*token=*/4);
+      all.windows[late]->OfferPieces(counts);
+      EXPECT_EQ(all.windows[late]->TakePieces(late, 9).count, 0);
+      all.windows[late]->FinishPieces(0, /*token=*/4);
+      for (Rank r = 0; r < ranks; ++r) {
+        EXPECT_TRUE(all.windows[r]->Missing().empty());
+        EXPECT_TRUE(all.windows[r]->TakeMet());
+      }
+    }
+  }
+}
+
+TEST(ShmWindowTest, WhoseOwnPiecesNobodyHasTakenIsMissing) {
+  const Ranks all(2);
+  all.windows[0]->OfferPieces({1, 1});
+  EXPECT_EQ(all.windows[0]->TakePieces(0, 9).count, 1);
+  all.windows[0]->FinishPieces(1, /*token=*/4);
+  EXPECT_FALSE(all.windows[0]->TakeMet());
+  EXPECT_EQ(all.windows[0]->Missing(), std::vector<Rank>{1});
+}
+
 TEST(ShmWindowTest, AMissingRankThatHasClosedIsNamed) {
   const Ranks all(3);
   EXPECT_FALSE(all.groups[1]->TakeOthersClosed());
@@ -104,7 +157,9 @@ TEST(ShmGroupTest, OnlyBuffersOfTheArenaHaveAPlaceAndTheOthersSeeThemThere) {
   auto other = ShmGroup::Create(SharedArena::Create().value(), 1, 2, /*nonce=*/2).value();
   ASSERT_TRUE(other->Map(0, group->location()).ok());
   auto buffer = arena->Allocate(1000).value();
+  const auto first = group->PlaceOf(buffer.data() + 999, 1);
   ASSERT_TRUE(buffer.Renew().ok());
+  EXPECT_NE(group->PlaceOf(buffer.data() + 999, 1), first);
   buffer.data()[999] = std::byte{42};
   const auto place = group->PlaceOf(buffer.data() + 999, 1);
   ASSERT_TRUE(place.has_value());
@@ -114,6 +169,9 @@ TEST(ShmGroupTest, OnlyBuffersOfTheArenaHaveAPlaceAndTheOthersSeeThemThere) {
   EXPECT_FALSE(other->Holds(0, -1, 4));
   int own = 0;
   EXPECT_FALSE(group->PlaceOf(&own, sizeof(own)).has_value());
+  const std::byte* const freed = buffer.data() + 999;
+  buffer = SharedBuffer();
+  EXPECT_FALSE(group->PlaceOf(freed, 1).has_value());
 }
 
 TEST(ShmGroupTest, AnAddressOfAnotherProcessIsRefused) {
