@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "collectives/reduce/finite.h"
 #include "collectives/reduce/half.h"
 #include "collectives/reduce/reduce.h"
 
@@ -38,50 +39,6 @@ void AddRun(DType dtype, const void* data, absl::Span<float> target) {
     ReduceInto(DType::kF32, ReduceOp::kSum, target.data() + i, target.data() + i, widened.data(),
                n);
   }
-}
-
-// An exponent of all ones overflows into the sign bit when one is added to it. Fixed blocks and no
-// branch in them, so that compilers make vector code of it.
-template <typename Bits>
-std::optional<int64_t> FirstNonfiniteOf(const std::byte* data, int64_t count, Bits magnitude,
-                                        Bits one) {
-  constexpr int64_t kStride = 256;
-  const Bits sign = static_cast<Bits>(~magnitude);
-  std::array<Bits, kStride> block;
-  for (int64_t i = 0; i < count; i += kStride) {
-    const int64_t n = std::min(kStride, count - i);
-    if (n < kStride) block.fill(0);
-    std::memcpy(block.data(), data + i * static_cast<int64_t>(sizeof(Bits)),
-                static_cast<size_t>(n) * sizeof(Bits));
-    Bits any = 0;
-    for (int64_t j = 0; j < kStride; ++j) {
-      any = static_cast<Bits>(any | static_cast<Bits>((block[j] & magnitude) + one));
-    }
-    if ((any & sign) == 0) continue;
-    for (int64_t j = 0; j < n; ++j) {
-      if ((static_cast<Bits>((block[j] & magnitude) + one) & sign) != 0) return i + j;
-    }
-  }
-  return std::nullopt;
-}
-
-std::optional<int64_t> FirstNonfiniteInRun(DType dtype, const void* data, int64_t count) {
-  const auto* const bytes = static_cast<const std::byte*>(data);
-  switch (dtype) {
-    case DType::kF32:
-      return FirstNonfiniteOf<uint32_t>(bytes, count, 0x7fffffffu, 1u << 23);
-    case DType::kF16:
-      return FirstNonfiniteOf<uint16_t>(bytes, count, 0x7fff, 1 << 10);
-    case DType::kBF16:
-      return FirstNonfiniteOf<uint16_t>(bytes, count, 0x7fff, 1 << 7);
-    case DType::kF64:
-    case DType::kI32:
-    case DType::kI64:
-    case DType::kU8:
-      break;
-  }
-  MUSTER_CHECK(false) << Name(dtype);
-  return std::nullopt;
 }
 
 }  // namespace
@@ -147,7 +104,7 @@ std::optional<int64_t> GradientBytes::FirstNonfinite(int64_t first, int64_t coun
   std::optional<int64_t> found;
   ForEachRun(first, count, [&](int64_t at, const void* data, int64_t n) {
     if (found.has_value()) return;
-    const std::optional<int64_t> index = FirstNonfiniteInRun(dtype_, data, n);
+    const std::optional<int64_t> index = muster::FirstNonfinite(dtype_, data, n);
     if (index.has_value()) found = first + at + *index;
   });
   return found;
