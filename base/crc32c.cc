@@ -51,15 +51,58 @@ uint32_t ByTables(const unsigned char* data, size_t left, uint32_t crc) {
 }
 
 #if defined(__x86_64__)
-// SSE 4.2 has an instruction for this polynomial: several GB/s where the tables give one.
+// Bytes of each of three runs that are worked on side by side: the instruction takes three cycles,
+// and one can begin in each.
+constexpr size_t kRun = 1024;
+
+// What a run of zeros makes of a checksum. Linear, so it is put together from what it makes of each
+// of the four bytes.
+class RunOfZeros {
+ public:
+  __attribute__((target("sse4.2"))) RunOfZeros() {
+    for (uint32_t k = 0; k < tables_.size(); ++k) {
+      for (uint32_t byte = 0; byte < 256; ++byte) {
+        uint64_t crc = byte << (8 * k);
+        for (size_t i = 0; i < kRun; i += 8) crc = __builtin_ia32_crc32di(crc, 0);
+        tables_[k][byte] = static_cast<uint32_t>(crc);
+      }
+    }
+  }
+  uint32_t After(uint64_t crc) const {
+    return tables_[0][crc & 0xff] ^ tables_[1][(crc >> 8) & 0xff] ^ tables_[2][(crc >> 16) & 0xff] ^
+           tables_[3][(crc >> 24) & 0xff];
+  }
+
+ private:
+  std::array<Table, 4> tables_;
+};
+
+uint64_t Load64(const unsigned char* bytes) {
+  uint64_t word;
+  std::memcpy(&word, bytes, sizeof(word));
+  return word;
+}
+
+// SSE 4.2 has an instruction for this polynomial: a core's share of the memory's bandwidth where
+// the tables give a gigabyte a second.
 __attribute__((target("sse4.2"))) uint32_t ByInstruction(const unsigned char* data, size_t left,
                                                          uint32_t crc) {
   uint64_t wide = crc;
-  for (; left >= 8; left -= 8, data += 8) {
-    uint64_t word;
-    std::memcpy(&word, data, sizeof(word));
-    wide = __builtin_ia32_crc32di(wide, word);
+  if (left >= 3 * kRun) {
+    static const RunOfZeros zeros;
+    for (; left >= 3 * kRun; left -= 3 * kRun, data += 3 * kRun) {
+      uint64_t second = 0;
+      uint64_t third = 0;
+      for (size_t i = 0; i < kRun; i += 8) {
+        wide = __builtin_ia32_crc32di(wide, Load64(data + i));
+        second = __builtin_ia32_crc32di(second, Load64(data + kRun + i));
+        third = __builtin_ia32_crc32di(third, Load64(data + 2 * kRun + i));
+      }
+      // A checksum of two runs is that of the first, moved on over as many zeros, and the second's.
+      wide = zeros.After(zeros.After(wide) ^ second) ^ third;
+    }
   }
+  for (; left >= 8; left -= 8, data += 8) wide = __builtin_ia32_crc32di(wide, Load64(data));
   crc = static_cast<uint32_t>(wide);
   for (; left > 0; --left, ++data) crc = __builtin_ia32_crc32qi(crc, *data);
   return crc;

@@ -1,5 +1,6 @@
 #include "base/crc32c.h"
 
+#include <random>
 #include <string>
 
 #include "gtest/gtest.h"
@@ -40,6 +41,20 @@ TEST(Crc32cTest, EveryLengthAndSplitMatchesOneBitAtATime) {
       ASSERT_EQ(Crc32cPortable(whole.substr(split), Crc32cPortable(whole.substr(0, split))),
                 ~expected);
     }
+  }
+}
+
+// Long texts are worked on in several runs at a time.
+TEST(Crc32cTest, LongTextsMatchThePortableWay) {
+  std::mt19937 random(1);
+  std::string text(20'000, '\0');
+  for (char& c : text) c = static_cast<char>(random());
+  for (int round = 0; round < 400; ++round) {
+    const size_t begin = random() % 64;
+    const size_t length = round < 40 ? 3072 * (round / 8) + round % 8 : random() % 19'000;
+    const absl::string_view part = absl::string_view(text).substr(begin, length);
+    const auto before = static_cast<uint32_t>(random());
+    ASSERT_EQ(Crc32c(part, before), Crc32cPortable(part, before)) << length << " bytes";
   }
 }
 
