@@ -37,6 +37,7 @@ struct Settings {
   int repetitions = 20;
   int warm_up = 4;
   std::vector<std::string> rules = {"sgd"};
+  std::vector<std::string> tables = {"segments", "whole steps", "asynchronous"};
   std::string json;
   std::string serve_echo;  // the ready file of an echo server
 };
@@ -122,12 +123,12 @@ class Bench {
                                       kBulkChunkBytes);
                      }});
     for (const std::string& rule : settings_.rules) {
-      MUSTER_RETURN_IF_ERROR(
-          AddTable(rule + ", segments", rule, v1::TableSpec::SEGMENTS, v1::TableSpec::SYNCHRONOUS));
-      MUSTER_RETURN_IF_ERROR(AddTable(rule + ", whole steps", rule, v1::TableSpec::WHOLE_STEPS,
-                                      v1::TableSpec::SYNCHRONOUS));
-      MUSTER_RETURN_IF_ERROR(AddTable(rule + ", asynchronous", rule, v1::TableSpec::WHOLE_STEPS,
-                                      v1::TableSpec::ASYNCHRONOUS));
+      for (const std::string& table : settings_.tables) {
+        MUSTER_RETURN_IF_ERROR(AddTable(
+            absl::StrCat(rule, ", ", table), rule,
+            table == "segments" ? v1::TableSpec::SEGMENTS : v1::TableSpec::WHOLE_STEPS,
+            table == "asynchronous" ? v1::TableSpec::ASYNCHRONOUS : v1::TableSpec::SYNCHRONOUS));
+      }
     }
     return absl::OkStatus();
   }
@@ -223,6 +224,12 @@ int Main(int argc, char** argv) {
   app.add_option("--rules", settings.rules, "Update rules, of sgd, adamw")
       ->delimiter(',')
       ->check(CLI::IsMember({"sgd", "adamw"}));
+  app.add_option("--warm-up", settings.warm_up, "Of each row, before it is measured")
+      ->check(CLI::Range(0, 10000));
+  app.add_option("--tables", settings.tables,
+                 "Kinds of tables, of segments, whole steps, asynchronous")
+      ->delimiter(',')
+      ->check(CLI::IsMember({"segments", "whole steps", "asynchronous"}));
   app.add_option("--json", settings.json, "Writes an array of objects there");
   app.add_option("--serve-echo", settings.serve_echo, "What the bench starts beside itself")
       ->group("");

@@ -60,6 +60,10 @@ class CanonicalSum {
   // part lies in the unit and is not empty.
   void Add(int unit, int32_t micro_batch, Range part, const GradientBytes& values, int64_t offset);
 
+  // Nothing of the unit's step has come.
+  bool untouched(int unit) const {
+    return !units_[unit].any && units_[unit].partials.empty() && units_[unit].staged.empty();
+  }
   // The unit's sum is whole.
   bool complete(int unit) const { return units_[unit].folded == contributions_.contributors(); }
   // Begins the unit's next step. Requires: it is complete, or what was received is to be dropped.

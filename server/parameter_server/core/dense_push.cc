@@ -82,6 +82,13 @@ absl::StatusOr<PushResult> DenseTable::PushSynchronous(const DensePush& push) {
   const int64_t folds = canonical_->folds();
   bool waits = false;
   for (int u = units.first; u < units.last; ++u) {
+    const int segment = canonical_->SegmentOfUnit(u);
+    if (IsWholeStepOf(push, segment)) {
+      FinishSegment(segment, &push);
+      ++progress_;
+      u = canonical_->UnitsIn(parameters_->RangeOfSegment(segment)).last - 1;
+      continue;
+    }
     if (!is_new(u)) continue;
     const Range part = part_of(u);
     if (canonical_->MustHold(u, id.micro_batch, part) &&
@@ -110,14 +117,32 @@ void DenseTable::OnUnitComplete(int unit) {
   }
 }
 
-void DenseTable::FinishSegment(int segment) {
+bool DenseTable::IsWholeStepOf(const DensePush& push, int segment) const {
+  const Range range = parameters_->RangeOfSegment(segment);
+  if (!by_segments() || spec_.contributors > 1 || spec_.micro_batches > 1 ||
+      push.id.step != parameters_->version(segment) + 1 || !push.range.Contains(range)) {
+    return false;
+  }
+  const auto units = canonical_->UnitsIn(range);
+  for (int u = units.first; u < units.last; ++u) {
+    if (!canonical_->untouched(u)) return false;
+  }
+  return true;
+}
+
+void DenseTable::FinishSegment(int segment, const DensePush* whole) {
   const Step step = parameters_->version(segment) + 1;
   const int64_t samples = SamplesOfStep(step);
-  parameters_->Apply(segment,
-                     {.learning_rate = LearningRate(spec_.learning_rate, step),
-                      .gradient_scale = 1 / static_cast<double>(std::max<int64_t>(1, samples)),
-                      .update_count = step},
-                     PartOf(std::as_const(sum_).span(), segment));
+  const UpdateScalars scalars = {
+      .learning_rate = LearningRate(spec_.learning_rate, step),
+      .gradient_scale = 1 / static_cast<double>(std::max<int64_t>(1, samples)),
+      .update_count = step};
+  if (whole != nullptr) {
+    parameters_->Apply(segment, scalars, whole->values,
+                       parameters_->RangeOfSegment(segment).offset - whole->range.offset);
+  } else {
+    parameters_->Apply(segment, scalars, PartOf(std::as_const(sum_).span(), segment));
+  }
   parameters_->SetVersion(segment, step);
   ResetSegment(segment);
   if (step == version_ + 1 && --incomplete_segments_ == 0) {

@@ -68,6 +68,9 @@ class DenseTable final : public Table {
   absl::StatusOr<PushResult> Push(const DensePush& push, absl::Time now);
 
   absl::StatusOr<DensePullResult> Pull(const DensePull& pull, absl::Time now);
+  // Whether all of the range has at least this version, so that a pull need not wait for it.
+  // Requires: the range lies in range().
+  bool Has(Range range, Version version) const override;
   // Requires: `pin` came from Pull and was not released.
   void Release(PinId pin);
 
@@ -90,7 +93,6 @@ class DenseTable final : public Table {
   DenseTable(const TableSpec& spec, const TableLimits& limits, MemoryAccount& account,
              Layout layout, std::unique_ptr<UpdateRule> rule, Range range);
 
-  bool Has(Range range, Version version) const override;
   void DropIncomplete(int32_t contributor) override;
   absl::Status OnRestoreBegun(const SnapshotHeader& header) override;
   void WriteArray(int array, int64_t offset, absl::Span<const float> values) override;
@@ -118,8 +120,10 @@ class DenseTable final : public Table {
   // Whether a push may take so much memory beside what is held: always, if nothing is.
   bool HasRoomFor(int64_t bytes, int64_t held) const;
   void OnUnitComplete(int unit);
-  // The sum of a segment of a step, or of a whole step, is there.
-  void FinishSegment(int segment);
+  // Whether a push is all that the segment's step consists of, so that it needs no sum.
+  bool IsWholeStepOf(const DensePush& push, int segment) const;
+  // The sum of a segment of a step, or of a whole step, is there; or the push, if it is all of it.
+  void FinishSegment(int segment, const DensePush* whole = nullptr);
   void PrepareStep();
   void CommitPrepared(const SquaredSum& squared_gradient);
   // Makes ready for the segment's next step.

@@ -1,6 +1,7 @@
 #include "server/parameter_server/core/versioned_parameters.h"
 
 #include <algorithm>
+#include <array>
 #include <utility>
 
 #include "absl/functional/function_ref.h"
@@ -8,6 +9,10 @@
 
 namespace muster {
 namespace {
+
+// Elements of a gradient that are copied at a time to where the rule reads them: 16 KiB, which stay
+// in the nearest cache.
+constexpr int64_t kBlock = 4096;
 
 // Calls visit for each segment's range.
 void ForEachSegment(Range range, int64_t segment_elements,
@@ -70,19 +75,43 @@ void VersionedParameters::Prepare(int index, const UpdateScalars& scalars,
                 SlotsOf(segment), sums);
 }
 
-void VersionedParameters::Apply(int index, const UpdateScalars& scalars,
-                                absl::Span<const float> gradient) {
-  Segment& segment = segments_[index];
+absl::Span<float> VersionedParameters::Unpinned(Segment& segment) {
   if (segment.memory->pins > 0) {
     auto fresh = std::make_shared<Memory>();
     fresh->floats = pool_.Take(segment.range.count);
-    const absl::Span<const float> old = values(index);
+    const absl::Span<const float> old = std::as_const(*segment.memory).span();
     std::copy(old.begin(), old.end(), fresh->floats.span().begin());
     segment.memory->retired = true;
     retired_bytes_ += segment.memory->floats.bytes();
     segment.memory = std::move(fresh);
   }
-  rule_.Apply(segment.range, scalars, segment.memory->floats.span(), gradient, SlotsOf(segment));
+  return segment.memory->floats.span();
+}
+
+void VersionedParameters::Apply(int index, const UpdateScalars& scalars,
+                                absl::Span<const float> gradient) {
+  Segment& segment = segments_[index];
+  rule_.Apply(segment.range, scalars, Unpinned(segment), gradient, SlotsOf(segment));
+}
+
+void VersionedParameters::Apply(int index, const UpdateScalars& scalars,
+                                const GradientBytes& gradient, int64_t first) {
+  Segment& segment = segments_[index];
+  const absl::Span<float> values = Unpinned(segment);
+  const std::vector<absl::Span<float>> slots = SlotsOf(segment);
+  std::vector<absl::Span<float>> slots_of_block(slots.size());
+  alignas(BufferPool::kAlignmentBytes) std::array<float, kBlock> block;
+  for (int64_t at = 0; at < segment.range.count; at += kBlock) {
+    const int64_t count = std::min(kBlock, segment.range.count - at);
+    const auto part = [&](absl::Span<float> whole) {
+      return whole.subspan(static_cast<size_t>(at), static_cast<size_t>(count));
+    };
+    const absl::Span<float> aligned = absl::MakeSpan(block).first(static_cast<size_t>(count));
+    gradient.CopyTo(first + at, aligned);
+    std::transform(slots.begin(), slots.end(), slots_of_block.begin(), part);
+    rule_.Apply({.offset = segment.range.offset + at, .count = count}, scalars, part(values),
+                aligned, slots_of_block);
+  }
 }
 
 PinId VersionedParameters::Pin(Range range, std::vector<absl::Span<const float>>* pieces) {

@@ -16,6 +16,7 @@
 
 #include "absl/types/span.h"
 #include "server/parameter_server/core/buffer_pool.h"
+#include "server/parameter_server/core/gradient_bytes.h"
 #include "server/parameter_server/core/table_messages.h"
 #include "state/range.h"
 #include "state/tensor_sums.h"
@@ -59,6 +60,10 @@ class VersionedParameters {
   void Prepare(int segment, const UpdateScalars& scalars, absl::Span<const float> gradient,
                TensorSums& sums);
   void Apply(int segment, const UpdateScalars& scalars, absl::Span<const float> gradient);
+  // The same with a gradient that lies where it came: the segment's begins with element `first` of
+  // `gradient`.
+  void Apply(int segment, const UpdateScalars& scalars, const GradientBytes& gradient,
+             int64_t first);
 
   // Pins what of the segments is current and appends the elements of `range` to `pieces`.
   PinId Pin(Range range, std::vector<absl::Span<const float>>* pieces);
@@ -84,6 +89,8 @@ class VersionedParameters {
   };
   // The slots of a segment as the rule wants them.
   std::vector<absl::Span<float>> SlotsOf(Segment& segment);
+  // The segment's parameters, to be changed: a copy, if somebody has them pinned.
+  absl::Span<float> Unpinned(Segment& segment);
 
   const Range range_;
   const int64_t segment_elements_;

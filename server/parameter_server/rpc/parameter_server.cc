@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/synchronization/mutex.h"
 #include "absl/synchronization/notification.h"
+#include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "proto/rpc/server.h"
 #include "server/parameter_server/rpc/parameter_server_metrics.h"
@@ -43,7 +44,9 @@ struct ParameterServer::Impl {
       std::vector<std::string> names;
       for (const std::shared_ptr<TableHost>& host : tables.All()) {
         names.push_back(host->name());
-        host->Run([this](const TableHost::Access& access) { return Look(access); });
+        host->Run([this, asked = absl::Now()](const TableHost::Access& access) {
+          return Look(access, asked);
+        });
       }
       if (metrics == nullptr) continue;
       metrics->KeepOnly(names);
@@ -54,10 +57,13 @@ struct ParameterServer::Impl {
     }
   }
 
-  std::optional<TableHost::Again> Look(const TableHost::Access& access) {
+  // Signs of life that had come when the look was asked for have been seen before it. Those that
+  // came since stand behind it, if a call on the table has taken long, so that it must not look at
+  // the clock again.
+  std::optional<TableHost::Again> Look(const TableHost::Access& access, absl::Time asked) {
     Table& table = access.table.get();
     if (!access.closed.ok()) return std::nullopt;
-    for (const int32_t index : table.Expire(access.now)) {
+    for (const int32_t index : table.Expire(asked)) {
       logger.Warning("contributor_lost",
                      absl::StrCat("contributor ", index, " of table ", table.spec().name,
                                   " gave no sign of life within its lease"),

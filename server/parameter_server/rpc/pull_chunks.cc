@@ -146,9 +146,17 @@ absl::StatusOr<std::variant<Wait, PullChunks::Fetched>> PullChunks::FetchDense(
   DenseTable& table = *access.table.dense;
   DensePull pull = {.from = header_.from, .range = left_, .min_version = header_.min_version};
   if (table.spec().visibility == Visibility::kSegments) {
-    // What is there goes out before the rest has come.
+    // What is there goes out before the rest has come: a segment, and those behind it that need no
+    // wait, up to a chunk.
     const int64_t into = (left_.offset - table.range().offset) % kSegmentElements;
     pull.range.count = std::min(left_.count, kSegmentElements - into);
+    while (pull.range.count < left_.count) {
+      const Range next = {pull.range.end(),
+                          std::min(kSegmentElements, left_.count - pull.range.count)};
+      if (pull.range.count + next.count > kChunkElements) break;
+      if (!table.Has(next, pull.min_version)) break;
+      pull.range.count += next.count;
+    }
   }
   MUSTER_ASSIGN_OR_RETURN(DensePullResult result, table.Pull(pull, access.now));
   if (result.wait.has_value()) return *result.wait;
