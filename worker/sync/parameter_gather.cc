@@ -1,5 +1,7 @@
 #include "worker/sync/parameter_gather.h"
 
+#include <cstring>
+
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/check.h"
@@ -30,11 +32,19 @@ void ParameterGather::Start(Step step, int block, OwnPart own, void* parameters)
     options.timeout = timeout_;
     options.label = absl::StrCat("parameters of bucket ", i);
     options.step = step;
-    const void* const mine = own(map_.slices.SliceOf(i, communicator_.rank()));
-    const int64_t from =
-        (layout_.buckets()[i].offset - begin) * static_cast<int64_t>(SizeOf(dtype_));
-    std::byte* const into =
-        parameters == nullptr ? nullptr : static_cast<std::byte*>(parameters) + from;
+    const auto place = [&](int64_t element) {
+      return static_cast<std::byte*>(parameters) +
+             (element - begin) * static_cast<int64_t>(SizeOf(dtype_));
+    };
+    const Range slice = map_.slices.SliceOf(i, communicator_.rank());
+    const void* mine = own(slice);
+    std::byte* const into = parameters == nullptr ? nullptr : place(layout_.buckets()[i].offset);
+    if (into != nullptr && slice.count > 0) {
+      // It has to get there anyway, and others read it there directly where the memory is shared.
+      std::byte* const at = place(slice.offset);
+      if (mine != at) std::memcpy(at, mine, static_cast<size_t>(slice.count) * SizeOf(dtype_));
+      mine = at;
+    }
     const absl::Span<const int64_t> counts = map_.slices.CountsOf(i);
     works_[static_cast<size_t>(block)].push_back(
         serves_ ? communicator_.Pull(mine, into, counts, workers_, dtype_, options)
