@@ -18,6 +18,8 @@ namespace {
 
 // After the payload: the plan's fingerprint, and the checksum of the payload and that.
 constexpr int64_t kTrailerBytes = 12;
+// Slots of one staging memory begin at cache lines.
+constexpr int64_t kSlotAlignment = 64;
 
 uint32_t ChecksumOf(absl::Span<const std::byte> bytes) {
   return Crc32c(absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
@@ -62,7 +64,8 @@ class Move {
  private:
   // Staging memory of one chunk on its way.
   struct Slot {
-    std::vector<std::byte> bytes;
+    std::vector<std::byte> own;        // empty where staging memory was given
+    absl::Span<std::byte> bytes;       // of either
     const MoveChunk* chunk = nullptr;  // null: free
     Work work;
   };
@@ -73,6 +76,14 @@ class Move {
     const int64_t chunk_bytes = chunk_elements_ * element_bytes_;
     const int64_t fit = std::max<int64_t>(2, options_.window_bytes / (chunk_bytes + kTrailerBytes));
     slots_.resize(std::min(static_cast<size_t>(fit), chunks.size()));
+    if (!options_.staging.empty()) {
+      const size_t slot_bytes = SlotBytes();
+      slots_.resize(std::min(slots_.size(), options_.staging.size() / slot_bytes));
+      for (size_t i = 0; i < slots_.size(); ++i) {
+        slots_[i].bytes = options_.staging.subspan(i * slot_bytes, slot_bytes);
+      }
+      outcome_.staging_bytes = static_cast<int64_t>(slots_.size() * slot_bytes);
+    }
     // Slots are taken in turn, and operations finish in order: the slot needed next is the one that
     // is free first.
     for (size_t i = 0; i < chunks.size(); ++i) {
@@ -93,6 +104,11 @@ class Move {
           "chunks or more",
           options_.chunk_bytes, options_.window_bytes));
     }
+    if (!options_.staging.empty() && options_.staging.size() < 2 * SlotBytes()) {
+      return absl::InvalidArgumentError(
+          absl::StrFormat("move: staging memory of %d bytes; expected at least %d",
+                          options_.staging.size(), 2 * SlotBytes()));
+    }
     if (chunk_elements_ * element_bytes_ > kMaxMessageBytes - kTrailerBytes) {
       return absl::InvalidArgumentError(
           absl::StrFormat("move: chunks of %d bytes; expected at most %d",
@@ -101,6 +117,11 @@ class Move {
     return absl::OkStatus();
   }
 
+  // What a chunk takes of staging memory that was given.
+  size_t SlotBytes() const {
+    const int64_t bytes = chunk_elements_ * element_bytes_ + kTrailerBytes;
+    return static_cast<size_t>((bytes + kSlotAlignment - 1) / kSlotAlignment * kSlotAlignment);
+  }
   int64_t PayloadOf(const MoveChunk& chunk) const { return chunk.element_count * element_bytes_; }
 
   absl::Status Start(const MoveChunk& chunk, Slot& slot) {
@@ -112,7 +133,8 @@ class Move {
     const auto payload = static_cast<size_t>(PayloadOf(chunk));
     if (slot.bytes.size() < payload + kTrailerBytes) {
       outcome_.staging_bytes += static_cast<int64_t>(payload + kTrailerBytes - slot.bytes.size());
-      slot.bytes.resize(payload + kTrailerBytes);
+      slot.own.resize(payload + kTrailerBytes);
+      slot.bytes = absl::MakeSpan(slot.own);
     }
     const auto count = static_cast<int64_t>(payload + kTrailerBytes);
     CollectiveOptions options;
@@ -127,7 +149,7 @@ class Move {
     size_t at = 0;
     for (const Range range : chunk.ranges) {
       const auto size = static_cast<size_t>(range.count * element_bytes_);
-      MUSTER_RETURN_IF_ERROR(state_.Read(range, absl::MakeSpan(slot.bytes).subspan(at, size)));
+      MUSTER_RETURN_IF_ERROR(state_.Read(range, slot.bytes.subspan(at, size)));
       at += size;
     }
     std::byte* const trailer = PutInteger(slot.bytes.data() + payload, plan_.fingerprint);
@@ -153,7 +175,7 @@ class Move {
     for (const Range range : chunk.ranges) {
       const auto size = static_cast<size_t>(range.count * element_bytes_);
       MUSTER_RETURN_IF_ERROR(
-          state_.Write(range, absl::MakeConstSpan(slot.bytes).subspan(at, size)));
+          state_.Write(range, absl::Span<const std::byte>(slot.bytes).subspan(at, size)));
       at += size;
       outcome_.arrived.push_back(range);
     }
@@ -161,7 +183,7 @@ class Move {
     return absl::OkStatus();
   }
 
-  absl::Status Verify(const MoveChunk& chunk, const std::vector<std::byte>& bytes) const {
+  absl::Status Verify(const MoveChunk& chunk, absl::Span<const std::byte> bytes) const {
     const std::byte* const payload_end = bytes.data() + PayloadOf(chunk);
     uint64_t fingerprint = 0;
     uint32_t checksum = 0;

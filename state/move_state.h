@@ -47,6 +47,9 @@ struct MoveOptions {
   // Staging memory: at least two chunks, one of which is filled while another is on its way.
   int64_t window_bytes = int64_t{4} << 20;
   absl::Duration timeout = absl::Seconds(60);  // of the whole move
+  // Where staging memory lies: at least two chunks with 64 bytes beside each, and no more is used
+  // of it than the window. Of memory that peers can map they take chunks in place. Empty: the heap.
+  absl::Span<std::byte> staging;
 };
 
 struct MoveOutcome {

@@ -176,13 +176,17 @@ MoveOptions SmallChunks() {
   return options;
 }
 
-// Moves, and expects that everyone then has what the new map says, and what it had.
+// Moves, and expects that everyone then has what the new map says, and what it had. Every other
+// participant brings its own staging memory.
 void ExpectMoves(const Scenario& scenario, TestMesh mesh) {
   auto communicators = Communicators(std::move(mesh.ends));
   RunRanks(scenario.participants, [&](Rank p) {
     TestState state = scenario.StateOf(p);
     const int64_t before = state.CountHeld();
-    const MoveOutcome outcome = MoveState(*communicators[p], scenario.plan, state, SmallChunks());
+    MoveOptions options = SmallChunks();
+    std::vector<std::byte> staging(p % 2 == 0 ? 0 : options.window_bytes);
+    options.staging = absl::MakeSpan(staging);
+    const MoveOutcome outcome = MoveState(*communicators[p], scenario.plan, state, options);
     ASSERT_TRUE(outcome.status.ok()) << outcome.status;
     for (const Range range : scenario.HeldAfter(p)) ASSERT_TRUE(state.HasAll(range));
     for (const Range range : scenario.HeldBefore(p)) ASSERT_TRUE(state.HasAll(range));
@@ -459,18 +463,21 @@ TEST(MoveStateFailureTest, TheDeadlineNamesWhoIsLate) {
 TEST(MoveStateFailureTest, RefusesOptionsThatLeaveNoWindow) {
   const Scenario scenario = MakeScenario(ShardMap::Replicated(64, 1).value(),
                                          ShardMap::Replicated(64, 1).value(), {0}, {0}, 1);
-  const auto text = [&scenario](int64_t chunk_bytes, int64_t window_bytes) {
+  const auto text = [&scenario](int64_t chunk_bytes, int64_t window_bytes, size_t staged = 0) {
     auto communicators = Communicators(MakeInProcessMesh(1, {}));
     TestState state = scenario.StateOf(0);
     MoveOptions options;
     options.chunk_bytes = chunk_bytes;
     options.window_bytes = window_bytes;
+    std::vector<std::byte> staging(staged);
+    options.staging = absl::MakeSpan(staging);
     const MoveOutcome outcome = MoveState(*communicators[0], scenario.plan, state, options);
     EXPECT_EQ(outcome.status.code(), absl::StatusCode::kInvalidArgument);
     return std::string(outcome.status.message());
   };
   EXPECT_THAT(text(0, 100), HasSubstr("chunks of 0 bytes"));
   EXPECT_THAT(text(100, 199), HasSubstr("in a window of 199"));
+  EXPECT_THAT(text(100, 200, 255), HasSubstr("staging memory of 255 bytes; expected at least 256"));
   EXPECT_THAT(text(int64_t{1} << 30, int64_t{1} << 40), HasSubstr("at most"));
 }
 

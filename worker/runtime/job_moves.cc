@@ -119,8 +119,15 @@ void JobRunner::DoMove(const worker::MoveRanges& order) {
     return fail(status, broadcast.culprit());
   }
   MovableReplica movable(*replica_);
-  const MoveOutcome moved =
-      MoveState(*communicator, *plan, movable, {.timeout = options_.move_timeout});
+  MoveOptions move_options = {.timeout = options_.move_timeout};
+  SharedBuffer staging;
+  if (options_.arena != nullptr) {
+    absl::StatusOr<SharedBuffer> allocated = options_.arena->Allocate(move_options.window_bytes);
+    if (!allocated.ok()) return fail(allocated.status(), std::nullopt);
+    staging = *std::move(allocated);
+    move_options.staging = {staging.data(), static_cast<size_t>(staging.size())};
+  }
+  const MoveOutcome moved = MoveState(*communicator, *plan, movable, move_options);
   if (!moved.status.ok()) return fail(moved.status, moved.culprit);
   const ReplicaCounters counters = Decode(words);
   MUSTER_CHECK(counters.tag == view.resume) << "the state that moved is of another step";
