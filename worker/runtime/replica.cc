@@ -24,6 +24,7 @@ Replica::Replica(const Layout& layout, const UpdateRule& rule,
       rule_(rule),
       learning_rate_(learning_rate),
       clip_norm_(clip_norm),
+      pool_(Size(layout.padded_count()) * Size(FloatsPerElement(rule)) * sizeof(float)),
       buffers_(layout, std::move(arena)) {}
 
 ReplicaCounters Replica::counters() const {
@@ -55,8 +56,9 @@ absl::Status Replica::FillPart(
     const std::function<absl::StatusOr<ReplicaCounters>(StatePart& part)>& fill) {
   MutexLock lock(&mutex_);
   coming_.reset();
+  remaining_.reset();
   part_ = StatePart();  // first, so that both are never here at once
-  part_ = StatePart(std::move(ranges), arrays());
+  part_ = StatePart(std::move(ranges), arrays(), &pool_);
   MUSTER_ASSIGN_OR_RETURN(counters_, fill(part_));
   return absl::OkStatus();
 }
@@ -204,9 +206,15 @@ const void* Replica::OwnParameters(Range range) {
 void Replica::BeginMove(std::vector<Range> ranges, bool receives_all) {
   MutexLock lock(&mutex_);
   coming_.reset();
+  remaining_.reset();
   if (receives_all) part_ = StatePart();
   if (ranges == part_.ranges()) return;
-  coming_.emplace(std::move(ranges), arrays());
+  const auto held = [this](Range range) { return part_.Holds(range); };
+  if (!ranges.empty() && std::ranges::all_of(ranges, held)) {
+    remaining_ = std::move(ranges);
+    return;
+  }
+  coming_ = StatePart::Unset(std::move(ranges), arrays(), &pool_);
   coming_->CopyFrom(part_);
 }
 
@@ -228,7 +236,9 @@ void Replica::FinishMove(const ReplicaCounters& counters) {
 void Replica::KeepOnly(bool newest) {
   MutexLock lock(&mutex_);
   if (newest && coming_.has_value()) part_ = *std::move(coming_);
+  if (newest && remaining_.has_value()) part_.ShrinkTo(*std::move(remaining_));
   coming_.reset();
+  remaining_.reset();
 }
 
 // ---- copies ----------------------------------------------------------------------------------

@@ -8,8 +8,9 @@
 // is here beside the one that is held.
 //
 // Memory: for s slots and a part of q elements (all P where nothing is sharded) 4 (1 + s) q bytes,
-// and what step_buffers.h says. Parameters of a part are f32, whatever the precision of steps: then
-// they are the master weights, and compute sees them rounded.
+// and what step_buffers.h says. What a part that went has left is the kernel's to take, but kept
+// for the next one until then (array_pool.h). Parameters of a part are f32, whatever the precision
+// of steps: then they are the master weights, and compute sees them rounded.
 //
 // The training thread alone writes. Others may take snapshots and open feeds at any time; Apply
 // waits for a copy under way, and a snapshot always shows a state between two steps.
@@ -34,6 +35,7 @@
 #include "state/step_scalars.h"
 #include "state/tensor_sums.h"
 #include "state/update_rule.h"
+#include "worker/runtime/array_pool.h"
 #include "worker/runtime/state_part.h"
 #include "worker/runtime/step_buffers.h"
 
@@ -124,8 +126,8 @@ class Replica {
 
   // ---- training thread: moving
   // Makes room for a part of `ranges`, with what is held of it already. Nothing that is held
-  // changes. With `receives_all` what is held is dropped first. Where that part is the one held,
-  // there is nothing to come, and it stays.
+  // changes. With `receives_all` what is held is dropped first. Where all of that part is held,
+  // there is nothing to come: it stays where it is, and the rest goes with KeepOnly.
   void BeginMove(std::vector<Range> ranges, bool receives_all) ABSL_LOCKS_EXCLUDED(mutex_);
   // All arrays, one after the other, of a range of the part that is held.
   void PackRange(Range range, absl::Span<std::byte> bytes) const;
@@ -171,9 +173,11 @@ class Replica {
   const LearningRateOptions learning_rate_;
   const double clip_norm_;
 
+  ArrayPool pool_;  // as much as the whole state
   // Written by the training thread only, while it holds mutex_; so that thread reads without it.
   StatePart part_;
   std::optional<StatePart> coming_;
+  std::optional<std::vector<Range>> remaining_;  // instead: all that is to come is held
 
   StepBuffers buffers_;  // the training thread's own
 

@@ -1,24 +1,26 @@
 #include "worker/runtime/saved_part.h"
 
 #include <algorithm>
+#include <cstring>
 #include <numeric>
 #include <utility>
 #include <vector>
 
+#include "base/check.h"
 #include "base/control/placement.h"
 #include "base/status_macros.h"
 #include "state/move_state.h"
 #include "state/view_map.h"
 #include "worker/checkpoint/part_plan.h"
-#include "worker/runtime/state_part.h"
 
 namespace muster {
 namespace {
 
-// From what is held to what is to be written.
+// From what is held to what is to be written: arrays of one range.
 class SavingState : public MovableState {
  public:
-  SavingState(const Replica& replica, StatePart& saved) : replica_(replica), saved_(saved) {}
+  SavingState(const Replica& replica, Range saved, std::vector<std::vector<float>>& arrays)
+      : replica_(replica), saved_(saved), arrays_(arrays) {}
 
   int64_t element_bytes() const override {
     return Replica::FloatsPerElement(replica_.rule()) * static_cast<int64_t>(sizeof(float));
@@ -28,13 +30,19 @@ class SavingState : public MovableState {
     return absl::OkStatus();
   }
   absl::Status Write(Range range, absl::Span<const std::byte> bytes) override {
-    saved_.Unpack(range, bytes);
+    MUSTER_CHECK(saved_.Contains(range)) << "a range came that is not saved here";
+    const auto count = static_cast<size_t>(range.count) * sizeof(float);
+    for (std::vector<float>& array : arrays_) {
+      std::memcpy(array.data() + (range.offset - saved_.offset), bytes.data(), count);
+      bytes.remove_prefix(count);
+    }
     return absl::OkStatus();
   }
 
  private:
   const Replica& replica_;
-  StatePart& saved_;
+  const Range saved_;
+  std::vector<std::vector<float>>& arrays_;
 };
 
 // As if the state were to move to those that write it, beside what is held.
@@ -67,23 +75,22 @@ absl::StatusOr<std::optional<SavedPart>> CopyPartToSave(const View& view, const 
   const auto part = static_cast<size_t>(writer - writers.begin());
   const std::vector<Range> ranges =
       RangesOfParts(replica.layout(), static_cast<int>(writers.size()));
-  std::vector<Range> mine;
-  if (writes && ranges[part].count > 0) mine.push_back(ranges[part]);
-  StatePart saved(std::move(mine), replica.part().array_count());
-  saved.CopyFrom(replica.part());
-  const ReplicaCounters counters = replica.counters();
+  const Range mine = writes ? ranges[part] : Range();
+  auto state = std::make_shared<ReplicaSnapshot>();
+  state->counters = replica.counters();
+  for (int array = 0; array < replica.part().array_count(); ++array) {
+    std::vector<float>& saved = state->arrays.emplace_back(static_cast<size_t>(mine.count));
+    replica.part().Get(array, mine.offset, absl::MakeSpan(saved));
+  }
   if (view.strategy.sharded()) {
     MUSTER_ASSIGN_OR_RETURN(const ReshardPlan plan,
-                            PlanSave(view, replica.layout(), counters.tag, writers, ranges));
-    SavingState saving(replica, saved);
+                            PlanSave(view, replica.layout(), state->counters.tag, writers, ranges));
+    SavingState saving(replica, mine, state->arrays);
     const MoveOutcome moved = MoveState(communicator, plan, saving, {.timeout = timeout});
     *culprit = moved.culprit;
     MUSTER_RETURN_IF_ERROR(moved.status);
   }
   if (!writes) return std::nullopt;
-  auto state = std::make_shared<ReplicaSnapshot>();
-  state->counters = counters;
-  state->arrays = std::move(saved).TakeArrays();
   return SavedPart{std::move(state),
                    {.index = static_cast<int>(part),
                     .count = static_cast<int>(writers.size()),

@@ -9,8 +9,10 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/types/span.h"
 #include "state/range.h"
+#include "worker/runtime/array_pool.h"
 
 namespace muster {
 
@@ -20,7 +22,10 @@ class BasicPart {
   // Nothing.
   BasicPart() = default;
   // `ranges` in order of offset, none of them empty or touching the next; `arrays` arrays of zeros.
-  BasicPart(std::vector<Range> ranges, int arrays);
+  // Memory is of `pool`, if it is given, which must then outlive the part.
+  BasicPart(std::vector<Range> ranges, int arrays, ArrayPool* pool = nullptr);
+  // The same, with anything in the arrays: for what is written before it is read.
+  static BasicPart Unset(std::vector<Range> ranges, int arrays, ArrayPool* pool = nullptr);
 
   const std::vector<Range>& ranges() const { return ranges_; }
   int array_count() const { return static_cast<int>(arrays_.size()); }
@@ -33,11 +38,17 @@ class BasicPart {
   absl::Span<const T> Of(int array, Range range) const;
   // Copies what is kept of elements [offset, offset + values.size()) into an array.
   void Put(int array, int64_t offset, absl::Span<const T> values);
+  // The other way: the rest of `values` stays as it is.
+  void Get(int array, int64_t offset, absl::Span<T> values) const;
   // An array as it lies here: the flat space, if all of that is kept.
-  absl::Span<T> Array(int array) { return absl::MakeSpan(arrays_[static_cast<size_t>(array)]); }
-  absl::Span<const T> Array(int array) const { return arrays_[static_cast<size_t>(array)]; }
-  // The arrays; nothing is left.
-  std::vector<std::vector<T>> TakeArrays() && { return std::move(arrays_); }
+  absl::Span<T> Array(int array) {
+    return {reinterpret_cast<T*>(arrays_[static_cast<size_t>(array)].data()),
+            static_cast<size_t>(element_count_)};
+  }
+  absl::Span<const T> Array(int array) const {
+    return {reinterpret_cast<const T*>(arrays_[static_cast<size_t>(array)].data()),
+            static_cast<size_t>(element_count_)};
+  }
 
   // All arrays, one after the other, of `range`, as bytes. Requires: Holds(range).
   void Pack(Range range, absl::Span<std::byte> bytes) const;
@@ -45,14 +56,19 @@ class BasicPart {
 
   // Copies what both hold.
   void CopyFrom(const BasicPart& other);
+  // Keeps only these, which are held, in the memory that is here already; what is left of it is the
+  // kernel's to take.
+  void ShrinkTo(std::vector<Range> ranges);
 
  private:
   // The index of the range that holds `range`; -1: none.
   int Find(Range range) const;
+  // Calls visit for the parts of `range` that are held.
+  void ForEachHeld(Range range, absl::FunctionRef<void(Range part)> visit) const;
 
   std::vector<Range> ranges_;
   std::vector<int64_t> starts_;  // of each range, in the arrays
-  std::vector<std::vector<T>> arrays_;
+  std::vector<ArrayMemory> arrays_;
   int64_t element_count_ = 0;
 };
 

@@ -1,5 +1,6 @@
 #include "worker/runtime/state_part.h"
 
+#include <algorithm>
 #include <numeric>
 #include <random>
 #include <vector>
@@ -47,6 +48,76 @@ TEST(StatePartTest, KeepsWhatIsPutWhereItHoldsIt) {
       if (!part.Holds(one)) continue;
       EXPECT_EQ(part.Of(1, one)[0], expected[static_cast<size_t>(element)]);
       EXPECT_EQ(part.Of(0, one)[0], 0.0f) << "another array";
+    }
+  }
+}
+
+TEST(StatePartTest, GivesOfARangeWhatItHolds) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 100; ++round) {
+    StatePart part(RandomRanges(random), 1);
+    std::vector<float> values(kElements);
+    std::iota(values.begin(), values.end(), 1.0f);
+    part.Put(0, 0, values);
+    const auto offset = static_cast<int64_t>(random() % kElements);
+    std::vector<float> got(1 + random() % static_cast<unsigned>(kElements - offset), -1.0f);
+    part.Get(0, offset, absl::MakeSpan(got));
+    for (size_t i = 0; i < got.size(); ++i) {
+      const int64_t element = offset + static_cast<int64_t>(i);
+      const bool held = part.Holds({element, 1});
+      EXPECT_EQ(got[i], held ? static_cast<float>(element + 1) : -1.0f);
+    }
+  }
+}
+
+TEST(StatePartTest, APoolServesPartsOneAfterTheOther) {
+  ArrayPool pool(1 << 20);
+  const float* before = nullptr;
+  {
+    StatePart part({{0, 5000}}, 1, &pool);
+    std::ranges::fill(part.Array(0), 1.0f);
+    before = part.Array(0).data();
+  }
+  StatePart unset = StatePart::Unset({{100, 4000}}, 1, &pool);
+  EXPECT_EQ(unset.Array(0).data(), before);
+  unset = StatePart();
+  const StatePart zeros({{0, 5000}}, 1, &pool);
+  EXPECT_EQ(zeros.Array(0).data(), before);
+  for (const float value : zeros.Array(0)) ASSERT_EQ(value, 0.0f);
+}
+
+TEST(StatePartTest, ShrinksInPlace) {
+  std::mt19937 random(6);
+  for (int round = 0; round < 200; ++round) {
+    const std::vector<Range> ranges = RandomRanges(random);
+    StatePart part(ranges, 2);
+    std::vector<float> values(kElements);
+    std::iota(values.begin(), values.end(), 1.0f);
+    part.Put(0, 0, values);
+    std::iota(values.begin(), values.end(), 1001.0f);
+    part.Put(1, 0, values);
+    // Some of what is held: pieces from anywhere in some of the ranges.
+    std::vector<Range> kept;
+    int64_t count = 0;
+    for (const Range& range : ranges) {
+      if (random() % 3 == 0) continue;
+      const auto skipped = static_cast<int64_t>(random() % static_cast<unsigned>(range.count));
+      const int64_t most = range.count - skipped;
+      kept.push_back({range.offset + skipped,
+                      1 + static_cast<int64_t>(random() % static_cast<unsigned>(most))});
+      count += kept.back().count;
+    }
+    const float* const memory = part.Array(0).data();
+    part.ShrinkTo(kept);
+    EXPECT_EQ(part.ranges(), kept);
+    EXPECT_EQ(part.element_count(), count);
+    EXPECT_EQ(part.Array(0).data(), memory);
+    for (int64_t element = 0; element < kElements; ++element) {
+      const Range one{element, 1};
+      ASSERT_EQ(part.Holds(one), In(kept, element));
+      if (!part.Holds(one)) continue;
+      EXPECT_EQ(part.Of(0, one)[0], static_cast<float>(element + 1));
+      EXPECT_EQ(part.Of(1, one)[0], static_cast<float>(element + 1001));
     }
   }
 }
