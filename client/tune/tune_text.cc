@@ -85,9 +85,10 @@ std::vector<std::string> ReportLines(const TuneRequest& request, const TuneRepor
       absl::StrFormat("# %s of f32 by %d ranks over %s, model %s", Name(request.collective),
                       request.ranks, model.transport, report.source),
       absl::StrFormat(
-          "# latency %.2f us, a further message %.2f us; GB/s on the wire: %s; added: %s",
+          "# latency %.2f us, a further message %.2f us; GB/s on the wire: %s; one way alone: %s; "
+          "added: %s",
           model.latency_seconds * 1e6, model.message_seconds * 1e6, RatesText(model.wire),
-          RatesText(model.reduce))};
+          RatesText(model.one_way), RatesText(model.reduce))};
   if (!model.shared.empty()) {
     lines.push_back(absl::StrFormat("# a meet in shared memory %.2f us; GB/s read or written: %s",
                                     model.meet_seconds * 1e6, RatesText(model.shared)));

@@ -99,10 +99,12 @@ class Reader {
     if (key == "message" && words.size() == 2) return Number(words[1], &model_.message_seconds);
     if (key == "meet" && words.size() == 2) return Number(words[1], &model_.meet_seconds);
     if (key == "wire" && words.size() == 3) return Rate(words, &model_.wire);
+    if (key == "one-way" && words.size() == 3) return Rate(words, &model_.one_way);
     if (key == "reduce" && words.size() == 3) return Rate(words, &model_.reduce);
     if (key == "shared" && words.size() == 3) return Rate(words, &model_.shared);
     if (key == "factor" && words.size() == 5) return Factor(words);
-    return Bad(key, "transport, ranks, latency, message, meet, wire, reduce, shared or factor");
+    return Bad(key,
+               "transport, ranks, latency, message, meet, wire, one-way, reduce, shared or factor");
   }
 
   absl::StatusOr<LinkModel> Take() {
@@ -185,6 +187,7 @@ std::string ToText(const LinkModel& model) {
                       kFirstLine, model.transport, model.ranks, model.latency_seconds,
                       model.message_seconds, model.meet_seconds);
   AppendRates("wire", model.wire, &text);
+  AppendRates("one-way", model.one_way, &text);
   AppendRates("reduce", model.reduce, &text);
   AppendRates("shared", model.shared, &text);
   for (const FactorAt& at : model.factors) {

@@ -40,6 +40,10 @@ struct LinkModel {
   double latency_seconds = 0;  // of a short message, from its post to its receipt
   double message_seconds = 0;  // that a further message of the same rank takes
   std::vector<RateAt> wire;    // of what a rank sends while it receives as much; ascending bytes
+  // Of what a rank sends while it receives nothing, or the reverse; ascending bytes, empty: not
+  // measured. As much as above where the directions are independent, down to half where they share
+  // what limits them.
+  std::vector<RateAt> one_way;
   std::vector<RateAt> reduce;  // of adding to a vector; ascending bytes
   // Where ranks share memory: a meet of all, and of each byte that a rank reads or writes there.
   double meet_seconds = 0;

@@ -138,6 +138,23 @@ class Measurement {
         .Wait();
   }
 
+  // Half of a vector goes to one's neighbour, and then as much comes back: at any time one
+  // direction is idle. Of an odd number of ranks the last has no neighbour.
+  absl::Status ThereAndBack(int64_t count) {
+    CollectiveOptions options;
+    options.label = "measurement";
+    options.caller_waits = true;
+    const Rank self = communicator_.rank();
+    const Rank peer = self % 2 == 0 ? self + 1 : self - 1;
+    if (peer >= size()) return absl::OkStatus();
+    for (const bool sends : {self % 2 == 0, self % 2 != 0}) {
+      MUSTER_RETURN_IF_ERROR(
+          sends ? communicator_.Send(input_.data(), count, DType::kF32, peer, options).Wait()
+                : communicator_.Receive(output_.data(), count, DType::kF32, peer, options).Wait());
+    }
+    return absl::OkStatus();
+  }
+
   absl::Status MeasureLatency() {
     const int64_t bytes = size() * static_cast<int64_t>(sizeof(float));
     MUSTER_ASSIGN_OR_RETURN(const std::vector<double> times,
@@ -168,6 +185,8 @@ class Measurement {
                                  }};
     const ChoiceRequest request =
         communicator_.ChoiceRequestFor(Collective::kAllReduce, count, DType::kF32);
+    const size_t window_at = probes.size() + 1;
+    probes.push_back([&] { return size() > 1 ? ThereAndBack(count / 2) : absl::OkStatus(); });
     if (request.window.has_value()) {
       for (const int64_t elements : {int64_t{1}, count}) {
         probes.push_back([this, elements] {
@@ -199,15 +218,27 @@ class Measurement {
     };
     model_.wire.push_back({bytes, rate(times[0], predict(bare), predict(with_one))});
     model_.reduce.push_back({bytes, times[1] / static_cast<double>(bytes)});
+    if (size() > 1) MeasuredOneWay(bytes, request.segment_bytes, times[2]);
     if (request.window.has_value()) {
-      if (model_.shared.empty()) model_.meet_seconds = times[2];
+      if (model_.shared.empty()) model_.meet_seconds = times[window_at];
       bare.meet_seconds = with_one.meet_seconds = model_.meet_seconds;
       bare.shared.clear();
       with_one.shared = {{1, 1.0}};
-      model_.shared.push_back(
-          {bytes, rate(times[3], PredictWindow(bare, request), PredictWindow(with_one, request))});
+      model_.shared.push_back({bytes, rate(times[window_at + 1], PredictWindow(bare, request),
+                                           PredictWindow(with_one, request))});
     }
     return true;
+  }
+
+  // `time` of ThereAndBack with half of `bytes`. By what a direction is, its rate lies between half
+  // of that of both and all of it; what is measured beyond is noise.
+  void MeasuredOneWay(int64_t bytes, int64_t segment_bytes, double time) {
+    const double wire = model_.wire.back().seconds_per_byte;
+    const int64_t half = bytes / 2;
+    const auto segments = static_cast<double>((half + segment_bytes - 1) / segment_bytes);
+    const double fixed = model_.latency_seconds + (segments - 1) * model_.message_seconds;
+    const double rate = (time / 2 - fixed) / static_cast<double>(half);
+    model_.one_way.push_back({bytes, std::clamp(rate, wire / 2, wire)});
   }
 
   // False: the time is spent.

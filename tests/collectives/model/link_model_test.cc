@@ -19,6 +19,7 @@ LinkModel Full() {
   model.latency_seconds = 1.25e-5;
   model.message_seconds = 2e-6;
   model.wire = {{65536, 4e-10}, {1048576, 8e-10}};
+  model.one_way = {{65536, 3e-10}, {1048576, 4e-10}};
   model.reduce = {{65536, 1e-10}};
   model.meet_seconds = 4e-7;
   model.shared = {{4096, 2e-11}, {1 << 24, 5e-11}};
@@ -61,6 +62,7 @@ TEST(LinkModelTest, WhatNoMeasurementYieldsIsRefused) {
                                  {"ranks 4", "ranks 5000"},
                                  {"wire 1048576", "wire 65536"},
                                  {"wire 1048576", "wire x"},
+                                 {"one-way 1048576", "one-way 1"},
                                  {"factor all-reduce ring 1024", "factor all-reduce rang 1024"},
                                  {"factor all-reduce ring 1024", "factor no ring 1024"},
                                  {"ring 65536", "ring 1024"},

@@ -58,6 +58,11 @@ TEST_P(TuneTest, AllRanksMeasureTheSameModelAndChooseByIt) {
   EXPECT_EQ(model.ranks, size());
   EXPECT_EQ(model.wire.size(), 1u);
   EXPECT_EQ(model.reduce.size(), 1u);
+  EXPECT_EQ(model.one_way.size(), size() > 1 ? 1u : 0u);
+  if (size() > 1) {
+    EXPECT_GE(model.one_way[0].seconds_per_byte, 0.49 * model.wire[0].seconds_per_byte);
+    EXPECT_LE(model.one_way[0].seconds_per_byte, 1.01 * model.wire[0].seconds_per_byte);
+  }
   EXPECT_EQ(model.shared.size(), kind() == MeshKind::kShm ? 1u : 0u);
   if (size() > 1) {
     EXPECT_GT(model.latency_seconds, 0);
