@@ -161,6 +161,7 @@ struct JobSpec {
   CheckpointsSpec checkpoints;
   CommunicationSpec communication;
   Strategy strategy;                     // at the start
+  bool automatic = false;                // the coordinator chooses it (AskedStrategy)
   std::vector<StrategySwitch> switches;  // in rising order of steps
   // The description as JSON on one line, UTF-8: what a checkpoint keeps of its job.
   std::string description_json;

@@ -1,6 +1,8 @@
 #include "base/text.h"
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 
 namespace muster {
 
@@ -59,6 +61,14 @@ std::string TextForPeople(absl::string_view text, size_t most) {
 absl::Status StatusForPeople(const absl::Status& status) {
   constexpr size_t kMaxMessageBytes = 2'000;
   return absl::Status(status.code(), TextForPeople(status.message(), kMaxMessageBytes));
+}
+
+std::string ByteText(int64_t bytes) {
+  if (bytes < 1 << 10) return absl::StrCat(bytes, " B");
+  const auto count = static_cast<double>(bytes);
+  if (bytes < 1 << 20) return absl::StrFormat("%.4g KiB", count / (1 << 10));
+  if (bytes < 1 << 30) return absl::StrFormat("%.4g MiB", count / (1 << 20));
+  return absl::StrFormat("%.4g GiB", count / (1 << 30));
 }
 
 }  // namespace muster

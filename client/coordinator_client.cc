@@ -176,6 +176,13 @@ absl::StatusOr<v1::Job> CoordinatorClient::SwitchJob(const std::string& job_id,
   return std::move(*response.mutable_job());
 }
 
+absl::StatusOr<v1::ExplainStrategyResponse> CoordinatorClient::ExplainStrategy(
+    const std::string& job_id) {
+  v1::ExplainStrategyRequest request;
+  request.set_job_id(job_id);
+  return impl_->Invoke(&v1::Coordinator::StubInterface::ExplainStrategy, request);
+}
+
 absl::StatusOr<v1::CancelJobResponse> CoordinatorClient::CancelJob(const std::string& job_id,
                                                                    const std::string& reason) {
   v1::CancelJobRequest request;

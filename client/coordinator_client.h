@@ -46,6 +46,9 @@ class CoordinatorClient {
   // The job after the call. FAILED_PRECONDITION if it has ended.
   absl::StatusOr<v1::Job> SwitchJob(const std::string& job_id, const v1::Strategy& strategy);
 
+  // FAILED_PRECONDITION if it has ended, or too little is known of it.
+  absl::StatusOr<v1::ExplainStrategyResponse> ExplainStrategy(const std::string& job_id);
+
   // The job after the call. Cancelling a job that had ended changes nothing; the answer says so.
   absl::StatusOr<v1::CancelJobResponse> CancelJob(const std::string& job_id,
                                                   const std::string& reason);

@@ -257,6 +257,12 @@ int Main(int argc, char** argv) {
       "switch", "Let a running job go on by another strategy; what is not given stays");
   switch_job->add_option("job", job_id, "The job's id")->required()->check(NotEmpty);
   switch_job
+      ->add_option(
+          "--policy", change.policy,
+          "auto: the coordinator chooses sync, stage, servers and mixed from now on; giving "
+          "one of these, or manual, ends that")
+      ->check(CLI::IsMember({"auto", "manual"}));
+  switch_job
       ->add_option("--sync", change.sync,
                    "all-reduce, or parameter-server: owners of shards sum and update")
       ->check(CLI::IsMember({"all-reduce", "parameter-server"}));
@@ -279,9 +285,13 @@ int Main(int argc, char** argv) {
   switch_job->add_option("--timeout-s", switch_timeout_s, "Wait so long for it to be in force")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{86400}));
+  CLI::App* explain = app.add_subcommand(
+      "explain", "Show what each strategy would take of memory and time, and which is the best");
+  explain->add_option("job", job_id, "The job's id")->required()->check(NotEmpty);
   CLI::App* cancel = app.add_subcommand("cancel", "End a job");
   cancel->add_option("job", job_id, "The job's id")->required()->check(NotEmpty);
-  for (CLI::App* command : {submit, watch, status, members, operations, switch_job, cancel}) {
+  for (CLI::App* command :
+       {submit, watch, status, members, operations, switch_job, explain, cancel}) {
     AddClientOptions(command, &client_options);
   }
   DoctorOptions doctor_options;
@@ -342,6 +352,7 @@ int Main(int argc, char** argv) {
   if (switch_job->parsed()) {
     return SwitchCommand(client_options, job_id, change, absl::Seconds(switch_timeout_s), &console);
   }
+  if (explain->parsed()) return ExplainCommand(client_options, job_id, &console);
   return CancelCommand(client_options, job_id, &console);
 }
 

@@ -104,6 +104,17 @@ int Main(int argc, char** argv) {
                  "computes no gradients")
       ->default_val(role)
       ->check(CLI::IsMember({"worker", "parameter-server"}));
+  app.add_option("--host", options.host,
+                 "Name of the host, by which replicas are spread and links shared")
+      ->default_str("<host name>")
+      ->check(NotEmpty);
+  app.add_option(
+         "--memory", options.memory_bytes,
+         "The most that a job's parameters, gradients and optimizer state may take here, as "
+         "8GiB; 0: what the host has")
+      ->default_val(options.memory_bytes)
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true))
+      ->check(CLI::NonNegativeNumber);
   app.add_option("--threads", options.threads, "Compute threads")
       ->default_val(options.threads)
       ->check(CLI::Range(1, 1024));

@@ -145,6 +145,16 @@ void Digest::Add(const WorkerStatus& status) {
   Add(status.failure);
   Add(status.durable);
   Add(status.committed);
+  Add(static_cast<uint64_t>(status.state_size.has_value() | status.links.has_value() << 1));
+}
+
+void Digest::Add(const LinkSpeeds& links) {
+  Add(static_cast<uint64_t>(links.ranks));
+  for (const double seconds :
+       {links.latency_seconds, links.message_seconds, links.wire_seconds, links.one_way_seconds,
+        links.reduce_seconds, links.meet_seconds, links.shared_seconds}) {
+    Add(Bits(seconds));
+  }
 }
 
 }  // namespace muster

@@ -27,9 +27,10 @@ class Digest {
   void Add(const Strategy& strategy);
   void Add(const View& view);  // members by incarnation
   void Add(const Directive& directive);
-  // What the other side can act on: neither the sequence nor measurements,
-  // among which are its communication path and what it waits for.
+  // What the other side can act on: neither the sequence nor what is only shown, as its
+  // communication path and what it waits for.
   void Add(const WorkerStatus& status);
+  void Add(const LinkSpeeds& links);
 
   template <typename T>
   void Add(const std::optional<T>& value) {

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "base/control/communication.h"
+#include "base/control/resources.h"
 #include "base/control/strategy.h"
 #include "base/ids.h"
 
@@ -106,6 +107,7 @@ struct Hello {
   std::string fleet_id;     // empty if the worker has never been welcomed
   Epoch highest_epoch = 0;  // ever heard of
   Term highest_term = 0;
+  MemoryBudget memory;
   bool operator==(const Hello&) const = default;
 };
 
@@ -200,6 +202,8 @@ struct WorkerStatus {
   std::optional<FinalReport> final_report;
   std::optional<CommunicationPath> path;  // in the view in force
   std::optional<CollectiveWait> wait;     // of the collective that stands still now
+  std::optional<StateSize> state_size;    // as soon as the job's model is built here
+  std::optional<LinkSpeeds> links;        // in the view in force, if they were measured
   bool operator==(const WorkerStatus&) const = default;
 };
 

@@ -31,6 +31,14 @@ std::vector<size_t> Strides(const View& view, const std::vector<Rank>& owners) {
 
 }  // namespace
 
+ShareWeights WeightsOf(const Strategy& strategy, int64_t workers, int64_t servers) {
+  if (!strategy.serves() || servers == 0) return {};
+  if (strategy.mixed && workers > servers) {
+    return {.worker = workers - servers, .server = 2 * (workers - 1)};
+  }
+  return {.worker = 0, .server = 1};
+}
+
 std::vector<int64_t> ShardWeights(const View& view) {
   std::vector<int64_t> weights(view.members.size(), 0);
   int64_t workers = 0;
@@ -39,17 +47,11 @@ std::vector<int64_t> ShardWeights(const View& view) {
     if (IsLeaving(view, member.incarnation)) continue;
     ++(member.role == MemberRole::kParameterServer ? servers : workers);
   }
-  int64_t of_worker = 1;
-  int64_t of_server = 1;
-  if (view.strategy.serves() && servers > 0) {
-    const bool shared = view.strategy.mixed && workers > servers;
-    of_worker = shared ? workers - servers : 0;
-    of_server = shared ? 2 * (workers - 1) : 1;
-  }
+  const ShareWeights of = WeightsOf(view.strategy, workers, servers);
   for (size_t i = 0; i < weights.size(); ++i) {
     const Member& member = view.members[i];
     if (IsLeaving(view, member.incarnation)) continue;
-    weights[i] = member.role == MemberRole::kParameterServer ? of_server : of_worker;
+    weights[i] = member.role == MemberRole::kParameterServer ? of.server : of.worker;
   }
   return weights;
 }

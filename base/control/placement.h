@@ -17,13 +17,20 @@
 
 namespace muster {
 
-// How much of the state each rank owns, relative to others; 0: nothing. Of a state that is not
-// sharded: 1 for all that hold it.
+// How much of the state a worker and a parameter server own, relative to others; 0: nothing. Of a
+// state that is not sharded: 1 for all that hold it.
 //
 // With n workers and k dedicated servers a mixed strategy gives a server 2(n - 1) and a worker
 // n - k parts, at least 0: then every link carries as much (Jiang et al., "A Unified Architecture
 // for Accelerating Distributed DNN Training in Heterogeneous GPU/CPU Clusters", OSDI 2020, section
 // 3.3).
+struct ShareWeights {
+  int64_t worker = 1;
+  int64_t server = 1;
+};
+ShareWeights WeightsOf(const Strategy& strategy, int64_t workers, int64_t servers);
+
+// The same of each rank; 0 for those that are leaving.
 std::vector<int64_t> ShardWeights(const View& view);
 
 // Ranks that own a shard, in order: shard s belongs to ShardOwners(view)[s]. Of a state that is not

@@ -51,11 +51,20 @@ struct Strategy {
   bool operator==(const Strategy&) const = default;
 };
 
+// What somebody asks for. `automatic`: the coordinator chooses path, stage and servers; the rest is
+// as in `strategy`.
+struct AskedStrategy {
+  Strategy strategy;
+  bool automatic = false;
+  bool operator==(const AskedStrategy&) const = default;
+};
+
 // A change of strategy that a job's description asks for: steps after `after` are taken by
-// `strategy`.
+// `strategy`, or what the coordinator makes of it.
 struct StrategySwitch {
   int64_t after = 0;
   Strategy strategy;
+  bool automatic = false;
   bool operator==(const StrategySwitch&) const = default;
 };
 

@@ -15,6 +15,7 @@
 #include "client/output/job_text.h"
 #include "client/output/message_json.h"
 #include "client/output/operations_text.h"
+#include "client/output/strategy_text.h"
 
 namespace muster {
 namespace {
@@ -174,7 +175,28 @@ std::string EnumName(absl::string_view text) {
   return name;
 }
 
+// Where the coordinator chooses, it goes on doing so until something is asked for that it chooses.
+absl::Status ChangePolicy(const StrategyChange& change, v1::Strategy* strategy) {
+  const bool chooses = !change.sync.empty() || change.stage.has_value() ||
+                       change.servers.has_value() || change.mixed.has_value();
+  if (change.policy == "auto" && chooses) {
+    return absl::InvalidArgumentError(
+        "--policy auto chooses --sync, --stage, --servers and --mixed itself: leave them out");
+  }
+  const bool automatic = change.policy == "auto" || (change.policy.empty() && !chooses &&
+                                                     strategy->policy() == v1::Strategy::AUTO);
+  strategy->clear_policy();
+  if (!automatic) return absl::OkStatus();
+  strategy->set_policy(v1::Strategy::AUTO);
+  strategy->clear_sync();
+  strategy->clear_stage();
+  strategy->clear_servers();
+  strategy->clear_mixed();
+  return absl::OkStatus();
+}
+
 absl::Status Change(const StrategyChange& change, v1::Strategy* strategy) {
+  MUSTER_RETURN_IF_ERROR(ChangePolicy(change, strategy));
   if (change.sync == "parameter-server") {
     strategy->set_sync(v1::Strategy::PARAMETER_SERVER);
     strategy->clear_stage();
@@ -221,11 +243,19 @@ int SwitchCommand(const ClientCommandOptions& options, const std::string& job_id
   absl::StatusOr<v1::Job> job = client.GetJob(job_id);
   if (!job.ok()) return Fail(job.status());
   v1::Strategy wanted = job->strategy();
+  const bool was_automatic = wanted.policy() == v1::Strategy::AUTO;
   if (absl::Status changed = Change(change, &wanted); !changed.ok()) return Complain(changed, 2);
   const absl::Time deadline = absl::Now() + timeout;
   job = client.SwitchJob(job_id, wanted);
   if (!job.ok()) return Fail(job.status());
   wanted = job->strategy();  // with what was left open
+  if (wanted.policy() == v1::Strategy::AUTO) {
+    console->Line(options.json ? MessageToJson(*job)
+                               : absl::StrCat("the coordinator chooses the strategy of ", job_id,
+                                              "; at present ", StrategyText(wanted),
+                                              " (see muster explain ", job_id, ")"));
+    return Finish(*console);
+  }
   while (!SameStrategy(job->view().strategy(), wanted)) {
     if (HasEnded(*job)) {
       return Complain(absl::FailedPreconditionError(absl::StrCat(
@@ -249,8 +279,18 @@ int SwitchCommand(const ClientCommandOptions& options, const std::string& job_id
     console->Line(MessageToJson(*job));
   } else {
     console->Line(absl::StrCat(job_id, " trains by ", StrategyText(wanted), " from step ",
-                               job->view().resume().step() + 1, " on"));
+                               job->view().resume().step() + 1, " on",
+                               was_automatic ? "; policy auto is off" : ""));
   }
+  return Finish(*console);
+}
+
+int ExplainCommand(const ClientCommandOptions& options, const std::string& job_id,
+                   Console* console) {
+  CoordinatorClient client({.address = options.coordinator});
+  const absl::StatusOr<v1::ExplainStrategyResponse> choice = client.ExplainStrategy(job_id);
+  if (!choice.ok()) return Fail(choice.status());
+  Print(console, options.json ? MessageToJson(*choice) : StrategyChoiceText(*choice));
   return Finish(*console);
 }
 

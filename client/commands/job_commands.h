@@ -34,6 +34,7 @@ int OperationsCommand(const ClientCommandOptions& options, const std::string& jo
                       std::optional<int> rank, size_t last, Console* console);
 // What of the job's strategy to change.
 struct StrategyChange {
+  std::string policy;  // "auto", "manual"; empty: auto stays only if nothing else is given
   std::string sync;  // as in a job file; empty: as it is. Another one drops what goes with the old.
   std::optional<int> servers;
   std::optional<bool> mixed;
@@ -45,6 +46,9 @@ struct StrategyChange {
 // Waits, for `timeout` at most, until the job trains by it.
 int SwitchCommand(const ClientCommandOptions& options, const std::string& job_id,
                   const StrategyChange& change, absl::Duration timeout, Console* console);
+// What each strategy would take, and what policy auto makes of it.
+int ExplainCommand(const ClientCommandOptions& options, const std::string& job_id,
+                   Console* console);
 int CancelCommand(const ClientCommandOptions& options, const std::string& job_id, Console* console);
 
 // Of a file to be written at the end of a long run, what can be known before: INVALID_ARGUMENT,

@@ -246,7 +246,11 @@ std::string JobDetails(const v1::Job& job) {
   if (job.has_view()) {
     const v1::Strategy& in_force = job.view().strategy();
     rows.push_back({"strategy", StrategyText(in_force)});
-    if (in_force.SerializeAsString() != job.strategy().SerializeAsString()) {
+    if (job.strategy().policy() == v1::Strategy::AUTO) {
+      rows.push_back({"policy", job.strategy_reason().empty()
+                                    ? "auto"
+                                    : absl::StrCat("auto: ", job.strategy_reason())});
+    } else if (in_force.SerializeAsString() != job.strategy().SerializeAsString()) {
       rows.push_back({"switching to", StrategyText(job.strategy())});
     }
   }

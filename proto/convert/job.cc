@@ -282,7 +282,10 @@ absl::StatusOr<std::vector<StrategySwitch>> ConvertSwitches(const v1::JobDescrip
     if (!change.has_strategy()) return MissingField(Field(path, "strategy"));
     StrategySwitch result{.after = change.after_step()};
     MUSTER_ASSIGN_OR_RETURN(
-        result.strategy, StrategyFromProto(change.strategy(), defaults, Field(path, "strategy")));
+        const AskedStrategy asked,
+        AskedStrategyFromProto(change.strategy(), defaults, Field(path, "strategy")));
+    result.strategy = asked.strategy;
+    result.automatic = asked.automatic;
     switches.push_back(result);
   }
   return switches;
@@ -310,8 +313,10 @@ absl::StatusOr<JobSpec> JobSpecFromProto(const v1::JobDescription& description) 
   }
   const Strategy defaults{.algorithm = spec.communication.algorithm,
                           .transport = spec.communication.transport};
-  MUSTER_ASSIGN_OR_RETURN(spec.strategy,
-                          StrategyFromProto(description.strategy(), defaults, "strategy"));
+  MUSTER_ASSIGN_OR_RETURN(const AskedStrategy asked,
+                          AskedStrategyFromProto(description.strategy(), defaults, "strategy"));
+  spec.strategy = asked.strategy;
+  spec.automatic = asked.automatic;
   MUSTER_ASSIGN_OR_RETURN(spec.switches, ConvertSwitches(description, defaults));
   MUSTER_RETURN_IF_ERROR(CheckStrategy(spec, spec.strategy, "strategy"));
   for (size_t i = 0; i < spec.switches.size(); ++i) {

@@ -111,6 +111,48 @@ absl::StatusOr<Strategy> StrategyFromProto(const v1::Strategy& strategy, const S
   return result;
 }
 
+absl::StatusOr<AskedStrategy> AskedStrategyFromProto(const v1::Strategy& strategy,
+                                                     const Strategy& defaults,
+                                                     absl::string_view path) {
+  AskedStrategy asked;
+  switch (strategy.policy()) {
+    case v1::Strategy::POLICY_UNSPECIFIED:
+    case v1::Strategy::MANUAL:
+      break;
+    case v1::Strategy::AUTO:
+      asked.automatic = true;
+      break;
+    default:
+      return FieldError(Field(path, "policy"), "MANUAL, AUTO or absent",
+                        absl::StrCat("number ", static_cast<int>(strategy.policy())));
+  }
+  MUSTER_ASSIGN_OR_RETURN(asked.strategy, StrategyFromProto(strategy, defaults, path));
+  if (!asked.automatic) return asked;
+  const char* const given = strategy.sync() != v1::Strategy::SYNC_UNSPECIFIED ? "sync"
+                            : strategy.stage() != 0                           ? "stage"
+                            : strategy.servers() != 0                         ? "servers"
+                            : strategy.mixed()                                ? "mixed"
+                                                                              : nullptr;
+  if (given != nullptr) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        Field(path, given), ": must be absent with policy AUTO, where the coordinator chooses it"));
+  }
+  const SyncAlgorithm algorithm = asked.strategy.algorithm;
+  if (algorithm != SyncAlgorithm::kAutomatic && algorithm != SyncAlgorithm::kRing &&
+      algorithm != SyncAlgorithm::kDirect) {
+    return FieldError(Field(path, "algorithm"),
+                      "RING, DIRECT or absent with policy AUTO, since the state may be in shards",
+                      Name(algorithm));
+  }
+  return asked;
+}
+
+v1::Strategy ToProto(const AskedStrategy& asked) {
+  v1::Strategy proto = ToProto(asked.strategy);
+  if (asked.automatic) proto.set_policy(v1::Strategy::AUTO);
+  return proto;
+}
+
 v1::Strategy ToProto(const Strategy& strategy) {
   v1::Strategy proto;
   proto.set_sync(strategy.serves() ? v1::Strategy::PARAMETER_SERVER : v1::Strategy::ALL_REDUCE);
@@ -163,6 +205,10 @@ v1::Strategy ToProto(const Strategy& strategy) {
       break;
   }
   return proto;
+}
+
+bool CanShard(const JobSpec& spec) {
+  return !std::holds_alternative<LambSpec>(spec.training.optimizer.rule);
 }
 
 absl::Status CheckStrategy(const JobSpec& spec, const Strategy& strategy, absl::string_view path) {

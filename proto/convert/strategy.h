@@ -17,12 +17,21 @@ absl::StatusOr<SyncAlgorithm> ConvertAlgorithm(v1::Communication::Algorithm algo
 absl::StatusOr<SyncTransport> ConvertTransport(v1::Communication::Transport transport,
                                                SyncTransport unspecified, absl::string_view path);
 
-// A strategy; what it leaves open is as in `defaults`. `path` names it in errors.
+// A strategy, whoever has chosen it; what it leaves open is as in `defaults`. `path` names it in
+// errors.
 absl::StatusOr<Strategy> StrategyFromProto(const v1::Strategy& strategy, const Strategy& defaults,
                                            absl::string_view path);
+// What a description or a client asks for. With policy AUTO nothing may be given that the
+// coordinator chooses.
+absl::StatusOr<AskedStrategy> AskedStrategyFromProto(const v1::Strategy& strategy,
+                                                     const Strategy& defaults,
+                                                     absl::string_view path);
 v1::Strategy ToProto(const Strategy& strategy);
+v1::Strategy ToProto(const AskedStrategy& asked);
 // INVALID_ARGUMENT if the job can't train by that strategy.
 absl::Status CheckStrategy(const JobSpec& spec, const Strategy& strategy, absl::string_view path);
+// Whether the job can train with its state in shards.
+bool CanShard(const JobSpec& spec);
 
 }  // namespace muster
 

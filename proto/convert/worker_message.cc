@@ -36,6 +36,74 @@ absl::StatusOr<CheckpointReport> ReportFromProto(const v1::CheckpointReport& rep
   return result;
 }
 
+v1::StateSize SizeToProto(const StateSize& size) {
+  v1::StateSize proto;
+  proto.set_elements(size.elements);
+  proto.set_largest_block(size.largest_block);
+  proto.set_bucket(size.bucket);
+  proto.set_slots(size.slots);
+  proto.set_parameter_bytes(size.parameter_bytes);
+  proto.set_gradient_bytes(size.gradient_bytes);
+  proto.set_micro_batches(size.micro_batches);
+  return proto;
+}
+
+// Products of these must not overflow.
+constexpr int64_t kMaxElements = int64_t{1} << 40;
+constexpr int32_t kMaxSlots = 64;
+
+absl::StatusOr<StateSize> SizeFromProto(const v1::StateSize& size, absl::string_view path) {
+  MUSTER_RETURN_IF_ERROR(CheckRange(Field(path, "elements"), size.elements(), 1, kMaxElements));
+  MUSTER_RETURN_IF_ERROR(
+      CheckRange(Field(path, "largest_block"), size.largest_block(), 1, size.elements()));
+  MUSTER_RETURN_IF_ERROR(CheckRange(Field(path, "bucket"), size.bucket(), 1, kMaxElements));
+  MUSTER_RETURN_IF_ERROR(CheckRange(Field(path, "slots"), size.slots(), 0, kMaxSlots));
+  MUSTER_RETURN_IF_ERROR(CheckRange(Field(path, "parameter_bytes"), size.parameter_bytes(), 1, 16));
+  MUSTER_RETURN_IF_ERROR(CheckRange(Field(path, "gradient_bytes"), size.gradient_bytes(), 1, 16));
+  MUSTER_RETURN_IF_ERROR(
+      CheckRange(Field(path, "micro_batches"), size.micro_batches(), 1, INT32_MAX));
+  return StateSize{.elements = size.elements(),
+                   .largest_block = size.largest_block(),
+                   .bucket = size.bucket(),
+                   .slots = size.slots(),
+                   .parameter_bytes = size.parameter_bytes(),
+                   .gradient_bytes = size.gradient_bytes(),
+                   .micro_batches = size.micro_batches()};
+}
+
+v1::LinkSpeeds LinksToProto(const LinkSpeeds& links) {
+  v1::LinkSpeeds proto;
+  proto.set_ranks(links.ranks);
+  proto.set_latency_seconds(links.latency_seconds);
+  proto.set_message_seconds(links.message_seconds);
+  proto.set_wire_seconds(links.wire_seconds);
+  proto.set_one_way_seconds(links.one_way_seconds);
+  proto.set_reduce_seconds(links.reduce_seconds);
+  proto.set_meet_seconds(links.meet_seconds);
+  proto.set_shared_seconds(links.shared_seconds);
+  return proto;
+}
+
+absl::StatusOr<LinkSpeeds> LinksFromProto(const v1::LinkSpeeds& links, absl::string_view path) {
+  MUSTER_RETURN_IF_ERROR(CheckRange(Field(path, "ranks"), links.ranks(), 1, kMaxMembers));
+  const std::pair<const char*, double> times[] = {
+      {"latency_seconds", links.latency_seconds()}, {"message_seconds", links.message_seconds()},
+      {"wire_seconds", links.wire_seconds()},       {"one_way_seconds", links.one_way_seconds()},
+      {"reduce_seconds", links.reduce_seconds()},   {"meet_seconds", links.meet_seconds()},
+      {"shared_seconds", links.shared_seconds()}};
+  for (const auto& [name, seconds] : times) {
+    MUSTER_RETURN_IF_ERROR(CheckFiniteAtLeastZero(Field(path, name), seconds));
+  }
+  return LinkSpeeds{.ranks = links.ranks(),
+                    .latency_seconds = links.latency_seconds(),
+                    .message_seconds = links.message_seconds(),
+                    .wire_seconds = links.wire_seconds(),
+                    .one_way_seconds = links.one_way_seconds(),
+                    .reduce_seconds = links.reduce_seconds(),
+                    .meet_seconds = links.meet_seconds(),
+                    .shared_seconds = links.shared_seconds()};
+}
+
 v1::Hello HelloToProto(const Hello& hello) {
   v1::Hello proto;
   *proto.mutable_self() = ToProto(hello.self);
@@ -44,6 +112,10 @@ v1::Hello HelloToProto(const Hello& hello) {
   proto.set_fleet_id(hello.fleet_id);
   proto.set_highest_epoch(hello.highest_epoch);
   proto.set_highest_term(hello.highest_term);
+  if (hello.memory != MemoryBudget()) {
+    proto.mutable_memory()->set_process_bytes(hello.memory.process_bytes);
+    proto.mutable_memory()->set_host_bytes(hello.memory.host_bytes);
+  }
   return proto;
 }
 
@@ -62,6 +134,12 @@ absl::StatusOr<Hello> HelloFromProto(const v1::Hello& hello) {
   MUSTER_RETURN_IF_ERROR(CheckEpoch("hello.highest_term", hello.highest_term()));
   result.highest_epoch = hello.highest_epoch();
   result.highest_term = hello.highest_term();
+  MUSTER_RETURN_IF_ERROR(
+      CheckRange("hello.memory.process_bytes", hello.memory().process_bytes(), 0, INT64_MAX));
+  MUSTER_RETURN_IF_ERROR(
+      CheckRange("hello.memory.host_bytes", hello.memory().host_bytes(), 0, INT64_MAX));
+  result.memory = {.process_bytes = hello.memory().process_bytes(),
+                   .host_bytes = hello.memory().host_bytes()};
   return result;
 }
 
@@ -95,6 +173,8 @@ v1::WorkerStatus StatusToProto(const WorkerStatus& status) {
   if (status.final_report) *proto.mutable_final_report() = ToProto(*status.final_report);
   if (status.path) *proto.mutable_path() = ToProto(*status.path);
   if (status.wait) *proto.mutable_wait() = ToProto(*status.wait);
+  if (status.state_size) *proto.mutable_state_size() = SizeToProto(*status.state_size);
+  if (status.links) *proto.mutable_links() = LinksToProto(*status.links);
   return proto;
 }
 
@@ -156,6 +236,13 @@ absl::StatusOr<WorkerStatus> StatusFromProto(const v1::WorkerStatus& status) {
   }
   if (status.has_wait()) {
     MUSTER_ASSIGN_OR_RETURN(result.wait, FromProto(status.wait(), "status.wait"));
+  }
+  if (status.has_state_size()) {
+    MUSTER_ASSIGN_OR_RETURN(result.state_size,
+                            SizeFromProto(status.state_size(), "status.state_size"));
+  }
+  if (status.has_links()) {
+    MUSTER_ASSIGN_OR_RETURN(result.links, LinksFromProto(status.links(), "status.links"));
   }
   return result;
 }

@@ -16,7 +16,8 @@ void CoordinatorCore::NoteChange(const WorkerName& name, ViewChangeCause cause, 
   run_.change.started_at = std::min(run_.change.started_at, since);
 }
 
-void CoordinatorCore::PutInForce(Activate decision, const std::string& reason) {
+void CoordinatorCore::PutInForce(Activate decision, const std::string& reason,
+                                 const std::string& oversize) {
   CloseProposal();
   const View& view = decision.view;
   const View* last = CurrentView();
@@ -54,10 +55,11 @@ void CoordinatorCore::PutInForce(Activate decision, const std::string& reason) {
                                                         out->append(member.name);
                                                       }),
                                         reason));
-  SetJobState(state, state == JobState::kWaiting
-                         ? absl::StrFormat("%d of at least %d workers; the state is kept",
-                                           view.workers(), Job()->plan.min_workers)
-                         : std::string());
+  SetJobState(state, state != JobState::kWaiting ? std::string()
+                     : !oversize.empty()
+                         ? oversize + "; the state is kept"
+                         : absl::StrFormat("%d of at least %d workers; the state is kept",
+                                           view.workers(), Job()->plan.min_workers));
   Emit(coordinator::ViewChanged{report});
   run_.report = std::move(report);
   run_.change = {};

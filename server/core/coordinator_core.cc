@@ -216,8 +216,8 @@ void CoordinatorCore::AppendTo(Digest* digest) const {
     digest->Add(job.decided_checkpoint);
     digest->Add(job.newest_checkpoint);
     digest->Add(job.sealed);
-    digest->Add(job.strategy);
-    digest->Add(job.switches_done);
+    digest->Add(job.asked.strategy);
+    digest->Add(job.switches_done << 1 | static_cast<uint64_t>(job.asked.automatic));
   }
   digest->Add(workers_.size());
   for (const auto& [incarnation, worker] : workers_) {
@@ -255,6 +255,7 @@ void CoordinatorCore::AppendTo(Digest* digest) const {
     digest->Add(link.second);
     digest->Add(static_cast<uint64_t>(faults));
   }
+  AddPolicyTo(digest);
   if (options_.link_faults_before_eviction <= 0) return;
   for (const Link& link : run_.broken_links) {
     digest->Add(link.first);

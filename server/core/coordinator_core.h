@@ -21,10 +21,13 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "base/control/digest.h"
 #include "base/control/messages.h"
+#include "server/core/choose_strategy.h"
 #include "server/core/decide.h"
 #include "server/core/events.h"
 #include "server/core/options.h"
@@ -51,7 +54,8 @@ struct JobInfo {
   std::string reason;
   Step stable_step = 0;              // newest stable step reported
   std::optional<View> view;          // in force or last in force
-  Strategy strategy;                 // of views to come
+  AskedStrategy strategy;            // of views to come; if automatic, as chosen so far
+  std::string strategy_reason;       // of that choice; empty if there was none
   std::optional<Progress> progress;  // newest reported
   std::optional<FinalReport> final_report;
   std::optional<CheckpointReport> newest_checkpoint;
@@ -82,6 +86,12 @@ class CoordinatorCore {
   std::vector<RankReport> RankReports() const;
   // Of the running job; none when there is no job or its state lives in checkpoints only.
   const View* CurrentView() const;
+  // What the policy makes of the running job with everybody who is here. FAILED_PRECONDITION if it
+  // is another job, no worker is here, or none has said how large the job is.
+  absl::StatusOr<StrategyChoice> ExplainStrategy(const JobId& id) const;
+  // Whether everybody who is here has the memory for it; OK if that is not known.
+  // RESOURCE_EXHAUSTED.
+  absl::Status CheckStrategyFits(const JobId& id, const Strategy& strategy) const;
   // The proposal that awaits answers, 0 if none.
   Epoch PendingEpoch() const { return run_.proposal ? run_.proposal->epoch : 0; }
 
@@ -102,6 +112,7 @@ class CoordinatorCore {
   struct Worker {
     Member self;
     std::string software_version;
+    MemoryBudget memory;
     bool attached = false;
     bool lapsed = false;         // silent for a lease
     bool grace_over = false;     // detached for reattach_grace while waited for
@@ -225,16 +236,17 @@ class CoordinatorCore {
 
   // ---- activation.cc
   void NoteChange(const WorkerName& name, ViewChangeCause cause, absl::Time since);
-  void PutInForce(Activate decision, const std::string& reason);
+  // `oversize`: why the view is on hold although it has enough workers; empty if it is not.
+  void PutInForce(Activate decision, const std::string& reason, const std::string& oversize = "");
   void ReportActivation();
 
   // ---- jobs.cc: queue, checkpoints, end
   void On(const coordinator::JobSubmitted& event);
   void On(const coordinator::JobCancelled& event);
   void On(const coordinator::StrategyRequested& event);
-  // What views that begin after `step` are to have. The second makes it so.
-  Strategy StrategyAfter(Step step) const;
-  const Strategy& ChooseStrategy(Step step);
+  // What views that begin after `step` are to have by those who ask. The second makes it so.
+  AskedStrategy AskedAfter(Step step) const;
+  void TakeSwitchesUpTo(Step step);
   void StartNextJob();
   void SetJobState(JobState state, const std::string& reason);
   void EndJobNow(const JobId& job, JobState outcome, const std::string& reason);
@@ -246,6 +258,24 @@ class CoordinatorCore {
   PersistentJob* Job();
   const PersistentJob* Job() const;
   JobInfo Describe(const PersistentJob& job) const;
+
+  // ---- policy.cc: the strategy of the next view
+  using Crew = std::vector<Incarnation>;
+  // The members that stay and those who are ready to join, whatever the strategy takes.
+  Crew CrewToCome() const;
+  Crew EverybodyHere() const;
+  // What a view of `crew` that begins after `step` is to have.
+  Strategy StrategyFor(Step step, const Crew& crew) const;
+  // Why a view of `crew` cannot take steps: no strategy fits. Empty: it can.
+  std::string Oversize(Step step, const Crew& crew) const;
+  void NoteChoice(Step step, const Crew& crew);
+  // The policy's choice. None: somebody else chooses, or nothing is known of the job.
+  const StrategyChoice* Choose(Step step, const Crew& crew) const;
+  ChoiceInputs InputsOf(const AskedStrategy& asked, Step step, const Crew& crew) const;
+  bool Settled(Step step) const;
+  Step NewestStep() const;
+  void NoteResources(const WorkerStatus& status);
+  void AddPolicyTo(Digest* digest) const;
 
   // ---- directives.cc: what each worker should be told
   std::vector<Directive> Desired(Incarnation incarnation, const Worker& worker) const;
@@ -279,8 +309,19 @@ class CoordinatorCore {
     std::string failure;                                  // what the last suspicion said
     int fruitless_views = 0;                              // in a row
     std::optional<coordinator::ViewChangeReport> report;  // until its first step
+    // As told by workers; the links are those of the view measured last.
+    std::optional<StateSize> state_size;
+    std::optional<LinkSpeeds> links;
+    std::string strategy_reason;  // of the view in force
   };
   Run run_;
+  // The last choice and what it was made of, so that a heartbeat costs no new one.
+  struct ChoiceMade {
+    uint64_t low = 0;
+    uint64_t high = 0;
+    StrategyChoice choice;
+  };
+  mutable std::optional<ChoiceMade> choice_made_;
 
   // Of the call in progress.
   absl::Time now_ = absl::InfinitePast();

@@ -77,11 +77,12 @@ struct JobCancelled {
   JobId job;
   std::string reason;
 };
-// Views from the next one on have this strategy, and the next one is due. Changes nothing if the
-// job has ended.
+// Views from the next one on have this strategy, and the next one is due, or the coordinator
+// chooses from now on. Changes nothing if the job has ended.
 struct StrategyRequested {
   JobId job;
   Strategy strategy;
+  bool automatic = false;
 };
 struct TimerFired {
   TimerId id;

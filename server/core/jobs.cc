@@ -39,28 +39,32 @@ void CoordinatorCore::On(const coordinator::JobCancelled& event) {
 
 void CoordinatorCore::On(const coordinator::StrategyRequested& event) {
   const PersistentJob* job = persistent_.FindJob(event.job);
-  if (job == nullptr || job->state != JobState::kQueued || job->strategy == event.strategy) return;
-  Record(StrategyChosen{event.job, event.strategy, job->switches_done});
+  const AskedStrategy asked{event.strategy, event.automatic};
+  if (job == nullptr || job->state != JobState::kQueued || job->asked == asked) return;
+  Record(StrategyChosen{event.job, event.strategy, job->switches_done, event.automatic});
   Note(Severity::kInfo,
-       absl::StrFormat("job %s is to go on by %s", event.job, ToString(event.strategy)));
+       event.automatic
+           ? absl::StrFormat("the strategy of job %s is chosen here from now on", event.job)
+           : absl::StrFormat("job %s is to go on by %s", event.job, ToString(event.strategy)));
 }
 
-Strategy CoordinatorCore::StrategyAfter(Step step) const {
+AskedStrategy CoordinatorCore::AskedAfter(Step step) const {
   const PersistentJob& job = *Job();
-  Strategy strategy = job.strategy;
+  AskedStrategy asked = job.asked;
   for (size_t i = job.switches_done; i < job.plan.switches.size(); ++i) {
-    if (job.plan.switches[i].after <= step) strategy = job.plan.switches[i].strategy;
+    const StrategySwitch& change = job.plan.switches[i];
+    if (change.after <= step) asked = {change.strategy, change.automatic};
   }
-  return strategy;
+  return asked;
 }
 
-const Strategy& CoordinatorCore::ChooseStrategy(Step step) {
+void CoordinatorCore::TakeSwitchesUpTo(Step step) {
   const PersistentJob& job = *Job();
-  const Strategy strategy = StrategyAfter(step);
+  const AskedStrategy asked = AskedAfter(step);
   size_t done = job.switches_done;
   while (done < job.plan.switches.size() && job.plan.switches[done].after <= step) ++done;
-  if (done != job.switches_done) Record(StrategyChosen{run_.job, strategy, done});
-  return Job()->strategy;
+  if (done == job.switches_done) return;
+  Record(StrategyChosen{run_.job, asked.strategy, done, asked.automatic});
 }
 
 void CoordinatorCore::StartNextJob() {
@@ -247,7 +251,9 @@ JobInfo CoordinatorCore::Describe(const PersistentJob& job) const {
     info.final_report = shown->second.final_report;
   }
   info.newest_checkpoint = job.newest_checkpoint;
-  info.strategy = job.strategy;
+  info.strategy = job.asked;
+  if (job.asked.automatic && info.view.has_value()) info.strategy.strategy = info.view->strategy;
+  if (job.asked.automatic && running) info.strategy_reason = run_.strategy_reason;
   return info;
 }
 

@@ -20,9 +20,14 @@ bool CoordinatorCore::IsRecruitable(Incarnation incarnation, const Worker& worke
 
 int CoordinatorCore::MostServers() const {
   const PersistentJob& job = *Job();
-  int most = job.strategy.servers;
+  const auto most_of = [&](const Strategy& strategy, bool automatic) {
+    if (!automatic) return static_cast<int>(strategy.servers);
+    return job.plan.can_shard ? static_cast<int>(kMaxServers) : 0;
+  };
+  int most = most_of(job.asked.strategy, job.asked.automatic);
   for (size_t i = job.switches_done; i < job.plan.switches.size(); ++i) {
-    most = std::max(most, static_cast<int>(job.plan.switches[i].strategy.servers));
+    const StrategySwitch& change = job.plan.switches[i];
+    most = std::max(most, most_of(change.strategy, change.automatic));
   }
   return most;
 }

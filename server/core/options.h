@@ -6,6 +6,7 @@
 
 #include "absl/time/time.h"
 #include "base/control/rules.h"
+#include "base/ids.h"
 
 namespace muster {
 
@@ -46,6 +47,11 @@ struct CoordinatorOptions {
   // So many views in a row of the same members that break before their first step end the job: what
   // ails it is not a link.
   int fruitless_views = 30;
+
+  // Of jobs whose strategy is chosen here: it is left for one that takes this much less of its
+  // time, after so many steps, twice as many after each change.
+  double strategy_gain = 0.1;
+  Step strategy_steps = 20;
 
   // Limits.
   int max_workers = 1024;  // known at once, idle ones included

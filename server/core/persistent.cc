@@ -24,6 +24,11 @@ void Fold(const DecisionMade& record, PersistentState& state) {
   const View& view = record.activate.view;
   state.epoch = std::max(state.epoch, view.epoch);
   if (PersistentJob* job = state.FindJob(view.job)) {
+    if (job->asked.automatic &&
+        (!job->decision.has_value() || job->decision->view.strategy != view.strategy)) {
+      job->strategy_since = view.resume.step;
+      job->strategy_changes += job->decision.has_value();
+    }
     job->decision = record.activate;
     job->branch = std::max(job->branch, view.resume.branch);
     if (job->sealed.has_value() && *job->sealed != view.resume) job->sealed.reset();
@@ -42,7 +47,7 @@ void Fold(const JobAdded& record, PersistentState& state) {
   PersistentJob job;
   job.plan = record.plan;
   job.request_id = record.request_id;
-  job.strategy = record.plan.strategy;
+  job.asked = {record.plan.strategy, record.plan.automatic};
   state.jobs.push_back(std::move(job));
 }
 
@@ -67,7 +72,7 @@ void Fold(const SealDecided& record, PersistentState& state) {
 
 void Fold(const StrategyChosen& record, PersistentState& state) {
   if (PersistentJob* job = state.FindJob(record.job)) {
-    job->strategy = record.strategy;
+    job->asked = {record.strategy, record.automatic};
     job->switches_done = record.switches_done;
   }
 }

@@ -26,6 +26,8 @@ struct JobPlan {
   int max_workers = 1024;
   Step total_steps = 0;
   Strategy strategy;                     // at the start
+  bool automatic = false;                // path, stage and servers of it are chosen here
+  bool can_shard = true;                 // its update rule works on parts of the state
   std::vector<StrategySwitch> switches;  // in rising order of steps
   bool operator==(const JobPlan&) const = default;
 };
@@ -88,12 +90,14 @@ struct SealDecided {
   StateTag tag;
 };
 
-// Views decided from now on have this strategy; of the plan's switches, the first `switches_done`
-// are in it or were overruled.
+// Views decided from now on have this strategy, or one that is chosen when they are decided and
+// keeps the rest of it; of the plan's switches, the first `switches_done` are in it or were
+// overruled.
 struct StrategyChosen {
   JobId job;
   Strategy strategy;
   size_t switches_done = 0;
+  bool automatic = false;
 };
 
 using PersistentRecord =
@@ -111,8 +115,12 @@ struct PersistentJob {
   std::optional<CheckpointReport> decided_checkpoint;
   std::optional<CheckpointReport> newest_checkpoint;
   std::optional<StateTag> sealed;
-  Strategy strategy;  // of views to come
+  AskedStrategy asked;  // of views to come
   size_t switches_done = 0;
+  // While it was automatic: since which step the strategy in force is, and how often it has changed
+  // since the job began.
+  Step strategy_since = 0;
+  int strategy_changes = 0;
 };
 
 struct PersistentState {

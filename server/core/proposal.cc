@@ -49,8 +49,12 @@ void CoordinatorCore::StartView() {
     run_.start_armed = true;
     SetTimer(TimerKind::kStart, options_.start_timeout);
   }
-  const size_t most_servers = static_cast<size_t>(job.strategy.servers);
-  const size_t wanted_servers = again || run_.start_over ? 0 : most_servers;
+  // Whether servers are of use is known only when the job's size is, which workers tell when they
+  // have answered; so where the strategy is chosen here all that are there are asked.
+  const AskedStrategy& asked = job.asked;
+  const size_t most_servers = asked.automatic ? (job.plan.can_shard ? servers.size() : 0)
+                                              : static_cast<size_t>(asked.strategy.servers);
+  const size_t wanted_servers = again || run_.start_over || asked.automatic ? 0 : most_servers;
   if (candidates.size() < wanted || servers.size() < wanted_servers) return;
   // Workers that are about to be free of another job may write what this one resumes from.
   if (!again && !run_.start_over &&
@@ -68,6 +72,12 @@ void CoordinatorCore::StartView() {
   candidates.insert(candidates.end(), servers.begin(), servers.end());
   std::vector<Incarnation> recruits;
   for (const auto& [name, incarnation] : candidates) recruits.push_back(incarnation);
+  if (again) {
+    // A job that has begun waits for those without whom nothing fits.
+    const Step step = job.newest_checkpoint.has_value() ? job.newest_checkpoint->tag.step : 0;
+    const std::string oversize = Oversize(step, recruits);
+    if (!oversize.empty()) return SetJobState(JobState::kWaiting, oversize);
+  }
   run_.change.started_at = std::min(run_.change.started_at, now_);
   if (!again) SetJobState(JobState::kStarting, "workers are here; forming the first view");
   StartProposal(std::move(recruits), std::nullopt,
@@ -226,7 +236,18 @@ void CoordinatorCore::DecideFirst() {
   const uint64_t branch = std::max(job.branch, newest.has_value() ? newest->tag.branch : 0);
   view.resume = {branch + 1, newest.has_value() ? newest->tag.step : 0, view.epoch};
   view.hold = view.resume.step >= job.plan.total_steps;
-  view.strategy = ChooseStrategy(view.resume.step);
+  Crew crew;
+  for (const Member& member : view.members) crew.push_back(member.incarnation);
+  const std::string oversize = Oversize(view.resume.step, crew);
+  if (!oversize.empty()) {
+    if (job.branch == 0) return EndJobNow(run_.job, JobState::kFailed, oversize);
+    return CloseProposal();  // now that the job's size is known, StartView waits
+  }
+  view.strategy = StrategyFor(view.resume.step, crew);
+  NoteChoice(view.resume.step, crew);
+  TakeSwitchesUpTo(view.resume.step);
+  int servers = view.servers();
+  while (servers-- > view.strategy.servers) view.members.pop_back();  // servers stand last
   activate.fresh_start = FreshStart{newest.has_value() ? newest->path : std::string()};
   // A start is caused by those who are here, a restart by those who were lost.
   const ViewChangeCause cause =
@@ -252,7 +273,16 @@ void CoordinatorCore::DecideNow() {
                        status.record, status.holdings});
   }
   const Decision decision = Decide(answers, *Job()->decision, options_.rules.state_is_tagged);
-  const Strategy strategy = StrategyAfter(decision.resume.step);
+  Crew crew;
+  for (const std::vector<Incarnation>* asked : {&proposal.group, &proposal.recruits}) {
+    for (Incarnation incarnation : *asked) {
+      if (HasAnswered(incarnation) && !IsGone(incarnation) && !IsDraining(incarnation)) {
+        crew.push_back(incarnation);
+      }
+    }
+  }
+  const Strategy strategy = StrategyFor(decision.resume.step, crew);
+  const std::string oversize = Oversize(decision.resume.step, crew);
   // Where everybody is to hold everything and whoever can go on does, nothing moves. Otherwise
   // whoever has answered can go on, with what it receives.
   const bool moves =
@@ -340,9 +370,10 @@ void CoordinatorCore::DecideNow() {
   const int workers = count_workers(staying) - count_workers(activate.view.leaving);
   for (Incarnation incarnation : staying) activate.view.members.push_back(Find(incarnation)->self);
   activate.view.hold = (!somebody_stays && !ends) || !activate.view.leaving.empty() ||
-                       workers < std::max(1, Job()->plan.min_workers) ||
+                       !oversize.empty() || workers < std::max(1, Job()->plan.min_workers) ||
                        decision.resume.step >= Job()->plan.total_steps;
-  ChooseStrategy(decision.resume.step);
+  NoteChoice(decision.resume.step, crew);
+  TakeSwitchesUpTo(decision.resume.step);
 
   const bool fruitless = last.resume == activate.view.resume &&
                          last.members == activate.view.members && last.strategy == strategy &&
@@ -364,7 +395,7 @@ void CoordinatorCore::DecideNow() {
           silent ? "it was silent while the view changed" : "it could not stay in the view",
           silent ? ViewChangeCause::kDeath : ViewChangeCause::kLeave);
   }
-  PutInForce(std::move(activate), decision.reason);
+  PutInForce(std::move(activate), decision.reason, oversize);
 }
 
 // Parameter servers among `members` that do not drain.

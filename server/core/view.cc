@@ -69,7 +69,7 @@ std::optional<StateTag> CoordinatorCore::PausedTag() const {
 // Whether a switch or a joiner is a reason to change the view in force.
 bool CoordinatorCore::ChangeIsDue() const {
   const View& view = *CurrentView();
-  const Strategy next = StrategyAfter(view.resume.step);
+  const Strategy next = StrategyFor(view.resume.step, CrewToCome());
   return view.strategy != next || !FindJoiners(next).ready.empty();
 }
 
@@ -81,7 +81,8 @@ void CoordinatorCore::PlanChange() {
   if (view.resume.step >= total_steps || (paused.has_value() && paused->step >= total_steps)) {
     return;  // the job ends; nobody needs to come or go before
   }
-  const Strategy next = StrategyAfter(paused.has_value() ? paused->step : view.resume.step);
+  const Strategy next =
+      StrategyFor(paused.has_value() ? paused->step : view.resume.step, CrewToCome());
   const Joiners joiners = FindJoiners(next);
   const std::vector<Incarnation>& ready = joiners.ready;
   int draining = 0;
@@ -126,7 +127,7 @@ void CoordinatorCore::WatchDrainOfLast() {
   for (const Member& member : view.members) {
     if (!IsDraining(member.incarnation)) return;
   }
-  if (!FindJoiners(StrategyAfter(view.resume.step)).ready.empty()) return;
+  if (!FindJoiners(StrategyFor(view.resume.step, CrewToCome())).ready.empty()) return;
   for (const Member& member : view.members) {
     const Worker* worker = Find(member.incarnation);
     if (worker != nullptr && worker->status.committed.has_value() &&

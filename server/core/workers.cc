@@ -68,6 +68,7 @@ void CoordinatorCore::On(const coordinator::SessionOpened& event) {
   }
   worker->self = hello.self;
   worker->software_version = hello.software_version;
+  worker->memory = hello.memory;
   worker->attached = true;
   worker->restart_grace = false;
   worker->sent.clear();
@@ -128,6 +129,7 @@ void CoordinatorCore::On(const coordinator::StatusReceived& event) {
     Evict(event.worker, "it acts in a view that went on without it", ViewChangeCause::kLeave);
     return;
   }
+  NoteResources(status);
   ShowProgress(status, worker->self.role);
 }
 

@@ -104,6 +104,8 @@ class CoordinatorHost {
       ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<v1::SwitchJobResponse> SwitchJob(const v1::SwitchJobRequest& request)
       ABSL_LOCKS_EXCLUDED(mutex_);
+  absl::StatusOr<v1::ExplainStrategyResponse> ExplainStrategy(const JobId& id)
+      ABSL_LOCKS_EXCLUDED(mutex_);
   absl::StatusOr<v1::CancelJobResponse> CancelJob(const v1::CancelJobRequest& request)
       ABSL_LOCKS_EXCLUDED(mutex_);
   v1::ListMembersResponse ListMembers() ABSL_LOCKS_EXCLUDED(mutex_);

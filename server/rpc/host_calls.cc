@@ -103,6 +103,8 @@ absl::StatusOr<v1::Job> CoordinatorHost::SubmitJob(const v1::SubmitJobRequest& r
   plan.max_workers = spec.workers.max;
   plan.total_steps = total_steps;
   plan.strategy = spec.strategy;
+  plan.automatic = spec.automatic;
+  plan.can_shard = CanShard(spec);
   plan.switches = spec.switches;
 
   const absl::Time now = absl::Now();
@@ -170,12 +172,28 @@ absl::StatusOr<v1::SwitchJobResponse> CoordinatorHost::SwitchJob(
   const Strategy defaults{.replicas = spec.strategy.replicas,
                           .algorithm = spec.communication.algorithm,
                           .transport = spec.communication.transport};
-  MUSTER_ASSIGN_OR_RETURN(const Strategy strategy,
-                          StrategyFromProto(request.strategy(), defaults, "strategy"));
-  MUSTER_RETURN_IF_ERROR(CheckStrategy(spec, strategy, "strategy"));
-  Handle(coordinator::StrategyRequested{request.job_id(), strategy});
+  MUSTER_ASSIGN_OR_RETURN(const AskedStrategy asked,
+                          AskedStrategyFromProto(request.strategy(), defaults, "strategy"));
+  MUSTER_RETURN_IF_ERROR(CheckStrategy(spec, asked.strategy, "strategy"));
+  if (!asked.automatic) {
+    MUSTER_RETURN_IF_ERROR(
+        Annotate(core_.CheckStrategyFits(request.job_id(), asked.strategy), "strategy"));
+  }
+  Handle(coordinator::StrategyRequested{request.job_id(), asked.strategy, asked.automatic});
   MUSTER_ASSIGN_OR_RETURN(*response.mutable_job(), Describe(request.job_id()));
   return response;
+}
+
+absl::StatusOr<v1::ExplainStrategyResponse> CoordinatorHost::ExplainStrategy(const JobId& id) {
+  absl::MutexLock lock(&mutex_);
+  const std::optional<JobInfo> info = core_.FindJob(id);
+  if (!info) return NoSuchJob(id);
+  if (HasEnded(id)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(id, " has already ended; there is nothing to choose"));
+  }
+  MUSTER_ASSIGN_OR_RETURN(const StrategyChoice choice, core_.ExplainStrategy(id));
+  return ToPublicChoice(choice, *info);
 }
 
 absl::StatusOr<v1::CancelJobResponse> CoordinatorHost::CancelJob(

@@ -156,6 +156,7 @@ v1::Job ToPublicJob(const JobInfo& info, const JobEntry& entry) {
   if (info.progress) *job.mutable_progress() = ToProto(*info.progress);
   if (info.view && info.state < JobState::kSucceeded) *job.mutable_view() = ToProto(*info.view);
   *job.mutable_strategy() = ToProto(info.strategy);
+  job.set_strategy_reason(TextForPeople(info.strategy_reason, kMaxTextBytes));
   for (const coordinator::ViewChangeReport& report : entry.view_changes) {
     *job.add_view_changes() = ToPublicViewChange(report);
   }
@@ -170,6 +171,27 @@ v1::Job ToPublicJob(const JobInfo& info, const JobEntry& entry) {
   SetTimestamp(entry.submitted_at, job.mutable_submitted_at());
   if (entry.ended_at != absl::InfinitePast()) SetTimestamp(entry.ended_at, job.mutable_ended_at());
   return job;
+}
+
+v1::ExplainStrategyResponse ToPublicChoice(const StrategyChoice& choice, const JobInfo& info) {
+  v1::ExplainStrategyResponse response;
+  response.set_automatic(info.strategy.automatic);
+  response.set_reason(TextForPeople(choice.reason, kMaxTextBytes));
+  response.set_workers(choice.crew.workers);
+  response.set_servers(choice.crew.servers);
+  for (const StrategyCandidate& candidate : choice.candidates) {
+    v1::StrategyCandidate& added = *response.add_candidates();
+    *added.mutable_strategy() = ToProto(candidate.strategy);
+    added.set_text(ToString(candidate.strategy));
+    added.set_worker_bytes(candidate.worker_bytes);
+    added.set_server_bytes(candidate.server_bytes);
+    added.set_fits(candidate.fits());
+    added.set_obstacle(TextForPeople(candidate.obstacle, kMaxTextBytes));
+    if (candidate.seconds.has_value()) added.set_communication_seconds(*candidate.seconds);
+    added.set_chosen(candidate.strategy == choice.strategy);
+    added.set_in_force(info.view.has_value() && candidate.strategy == info.view->strategy);
+  }
+  return response;
 }
 
 v1::FleetMember ToPublicMember(const MemberInfo& info) {

@@ -65,6 +65,7 @@ class JobTable {
 v1::Job ToPublicJob(const JobInfo& info, const JobEntry& entry);
 v1::Straggler ToPublicStraggler(const Straggler& straggler);
 v1::FleetMember ToPublicMember(const MemberInfo& info);
+v1::ExplainStrategyResponse ToPublicChoice(const StrategyChoice& choice, const JobInfo& info);
 
 }  // namespace muster
 

@@ -93,6 +93,16 @@ grpc::ServerUnaryReactor* CoordinatorService::SwitchJob(grpc::CallbackServerCont
   return reactor;
 }
 
+grpc::ServerUnaryReactor* CoordinatorService::ExplainStrategy(
+    grpc::CallbackServerContext* context, const v1::ExplainStrategyRequest* request,
+    v1::ExplainStrategyResponse* response) {
+  grpc::ServerUnaryReactor* reactor = context->DefaultReactor();
+  absl::StatusOr<v1::ExplainStrategyResponse> explained = host_->ExplainStrategy(request->job_id());
+  if (explained.ok()) *response = *std::move(explained);
+  reactor->Finish(ToGrpcStatus(explained.status()));
+  return reactor;
+}
+
 grpc::ServerUnaryReactor* CoordinatorService::CancelJob(grpc::CallbackServerContext* context,
                                                         const v1::CancelJobRequest* request,
                                                         v1::CancelJobResponse* response) {

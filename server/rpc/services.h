@@ -49,6 +49,9 @@ class CoordinatorService final : public v1::Coordinator::CallbackService {
   grpc::ServerUnaryReactor* SwitchJob(grpc::CallbackServerContext* context,
                                       const v1::SwitchJobRequest* request,
                                       v1::SwitchJobResponse* response) override;
+  grpc::ServerUnaryReactor* ExplainStrategy(grpc::CallbackServerContext* context,
+                                            const v1::ExplainStrategyRequest* request,
+                                            v1::ExplainStrategyResponse* response) override;
   grpc::ServerUnaryReactor* CancelJob(grpc::CallbackServerContext* context,
                                       const v1::CancelJobRequest* request,
                                       v1::CancelJobResponse* response) override;

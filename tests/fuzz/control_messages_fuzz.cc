@@ -98,7 +98,11 @@ std::vector<std::string> JobDescriptionSeeds() {
   epochs.mutable_training()->mutable_optimizer()->mutable_adamw()->set_beta1(0.8);
   epochs.mutable_model()->mutable_cnn()->add_channels(8);
   epochs.mutable_model()->mutable_cnn()->add_hidden(16);
-  return {ValidJob().SerializeAsString(), epochs.SerializeAsString()};
+  v1::JobDescription automatic = ValidJob();
+  automatic.clear_strategy();
+  automatic.mutable_strategy()->set_policy(v1::Strategy::AUTO);
+  return {ValidJob().SerializeAsString(), epochs.SerializeAsString(),
+          automatic.SerializeAsString()};
 }
 
 }  // namespace

@@ -150,7 +150,10 @@ std::string Describe(const PersistentRecord& record) {
           [](const CheckpointDecided& r) { return "checkpoint decided " + Describe(r.report.tag); },
           [](const CheckpointNamed& r) { return "checkpoint named " + Describe(r.report.tag); },
           [](const SealDecided& r) { return "seal " + Describe(r.tag); },
-          [](const StrategyChosen& r) { return "strategy " + ToString(r.strategy); },
+          [](const StrategyChosen& r) {
+            return r.automatic ? std::string("strategy is chosen here")
+                               : "strategy " + ToString(r.strategy);
+          },
       },
       record);
 }

@@ -76,8 +76,14 @@ struct ModelOptions {
   Step checkpoint_every = 0;      // 0: never
   std::vector<Step> pause_after;  // changes of strategy that the job asks for
   bool atomic_apply = false;      // apply together with forming the record
+  // What workers tell of the job and of meshes, which are another each time; absent: nothing.
+  std::optional<StateSize> state_size;
+  std::optional<uint64_t> link_seed;
   ProtocolRules rules;
 };
+
+// What the mesh of a view is measured to be.
+LinkSpeeds LinksOf(uint64_t link_seed, const View& view);
 
 class ModelWorker {
  public:
@@ -127,6 +133,7 @@ class ModelWorker {
   void Enter(OwnMesh& mesh, Step step, Fleet& fleet);
   void Apply(const CommitRecord& record, const StateTag& tag, Fleet& fleet);
   std::optional<worker::Event> Finish(const Op& op, Fleet& fleet);
+  std::optional<worker::Event> TellResources(const Op& op) const;
   worker::Event FinishLearning(Fleet& fleet);
   // Everything of the state that the view gives it, or has from it.
   void HoldPart(const View& view);

@@ -134,12 +134,15 @@ void Simulation::StartProcess(size_t slot) {
   options.heartbeat = tunables_.coordinator.heartbeat;
   options.orphan_timeout = tunables_.coordinator.orphan_timeout;
   options.rules = rules_;
+  if (process.role == MemberRole::kWorker) options.memory = tunables_.memory;
   ModelOptions model;
   model.total_steps = tunables_.plan.total_steps;
   for (const StrategySwitch& change : tunables_.plan.switches) {
     model.pause_after.push_back(change.after);
   }
   model.checkpoint_every = tunables_.checkpoint_every;
+  model.state_size = tunables_.state_size;
+  if (tunables_.state_size.has_value()) model.link_seed = tunables_.link_seed;
   model.rules = rules_;
   process.incarnation = options.self.incarnation;
   process.worker.emplace(std::move(options), model);

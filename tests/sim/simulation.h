@@ -29,6 +29,7 @@ struct Outcome {
   int view_changes_after_faults = 0;
   int faults = 0;
   int moves = 0;                     // view changes that move ranges
+  int choices = 0;                   // other strategies that the policy put in force
   int scattered = 0;                 // times that too few shards were left
   int restarts_from_checkpoint = 0;  // branches beyond the first
   int64_t kept = 0;                  // states kept by workers without a coordinator

@@ -150,9 +150,12 @@ void Simulation::PlanFaults() {
     FeedWorker(*slot, worker::DrainRequested{});
   });
   Repeat(t.switch_strategy, [this] {
-    const Strategy strategy = ChooseStrategy(dice_);
-    Trace("operator", "asks for " + ToString(strategy));
-    FeedCoordinator(coordinator::StrategyRequested{"job-0", strategy});
+    AskedStrategy asked{ChooseStrategy(dice_)};
+    asked.automatic = tunables_.state_size.has_value() && dice_.Chance(0.6);
+    // With as many replicas as were reckoned with something fits.
+    if (asked.automatic) asked.strategy = {.replicas = tunables_.plan.strategy.replicas};
+    Trace("operator", "asks for " + (asked.automatic ? "a choice" : ToString(asked.strategy)));
+    FeedCoordinator(coordinator::StrategyRequested{"job-0", asked.strategy, asked.automatic});
   });
   Repeat(t.break_session, [this] {
     const std::optional<size_t> slot = AnyLiving();

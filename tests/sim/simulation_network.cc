@@ -172,8 +172,15 @@ void Simulation::ObeyOne(const coordinator::Action& action) {
     PersistentLimits limits;
     limits.evictions = static_cast<size_t>(tunables_.coordinator.max_remembered_evictions);
     limits.jobs = static_cast<size_t>(tunables_.coordinator.max_jobs);
+    const auto choices = [&](const JobId& id) {
+      const PersistentJob* job = stored_.FindJob(id);
+      return job == nullptr ? 0 : job->strategy_changes;
+    };
+    const auto* decision = std::get_if<DecisionMade>(&persist->record);
+    const int before = decision == nullptr ? 0 : choices(decision->activate.view.job);
     Apply(persist->record, limits, &stored_);
-    if (const auto* decision = std::get_if<DecisionMade>(&persist->record)) {
+    if (decision != nullptr) {
+      outcome_.choices += choices(decision->activate.view.job) - before;
       checker.Decided(decision->activate.view);
       ++outcome_.view_changes;
       if (decision->activate.move.has_value()) ++outcome_.moves;

@@ -2,12 +2,39 @@
 
 #include <algorithm>
 
+#include "base/control/state_memory.h"
+
 namespace muster::sim {
 namespace {
 
 // None, or a mean time between faults.
 absl::Duration Weather(Dice& dice, double chance, absl::Duration low, absl::Duration high) {
   return dice.Chance(chance) ? dice.Time(low, high) : absl::InfiniteDuration();
+}
+
+// The coordinator chooses, of strategies that differ by what members can hold and by what their
+// links are. As long as there are enough workers something fits.
+void ChooseByPolicy(Dice& dice, Tunables& t) {
+  t.plan.automatic = dice.Chance(0.7);
+  if (t.plan.automatic) t.plan.strategy = {.replicas = t.plan.strategy.replicas};
+  for (StrategySwitch& change : t.plan.switches) {
+    change.automatic = dice.Chance(0.5);
+    if (change.automatic) change.strategy = {.replicas = t.plan.strategy.replicas};
+  }
+  t.plan.can_shard = dice.Chance(0.9);
+  t.state_size = StateSize{.elements = 1200,
+                           .largest_block = 100,
+                           .bucket = 300,
+                           .slots = 2,
+                           .parameter_bytes = 2,
+                           .gradient_bytes = 2};
+  if (t.plan.can_shard && dice.Chance(0.6)) {
+    const Strategy fits{.stage = dice.Between(0, 3), .replicas = t.plan.strategy.replicas};
+    t.memory.process_bytes =
+        StateBytes(*t.state_size, fits, {.workers = t.plan.min_workers}, MemberRole::kWorker);
+  }
+  t.link_seed = dice.Bits();
+  t.coordinator.strategy_steps = dice.Between(1, 10);
 }
 
 }  // namespace
@@ -93,6 +120,7 @@ Tunables ChooseTunables(Dice& dice) {
     t.plan.switches.push_back(
         {dice.Between(1, static_cast<int>(t.plan.total_steps) - 1), ChooseStrategy(dice)});
   }
+  if (dice.Chance(0.4)) ChooseByPolicy(dice, t);
   return t;
 }
 

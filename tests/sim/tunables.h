@@ -3,6 +3,7 @@
 #define MUSTER_TESTS_SIM_TUNABLES_H_
 
 #include <cstdint>
+#include <optional>
 #include <random>
 
 #include "absl/time/time.h"
@@ -39,6 +40,10 @@ struct Tunables {
   JobPlan plan;
   int jobs = 1;
   Step checkpoint_every = 0;
+  // Of workers; servers have as much as they want.
+  MemoryBudget memory;
+  std::optional<StateSize> state_size;
+  uint64_t link_seed = 0;
   CoordinatorOptions coordinator;
 
   // Network.

@@ -191,6 +191,7 @@ void WorkerCore::End(const EndJob& end) {
   disowned_.reset();
   job_.clear();
   spec_.reset();
+  state_size_.reset();
   active_epoch_ = 0;
   role_ = Idle{};
 }
@@ -218,6 +219,7 @@ void WorkerCore::Adopt(const JobId& job) {
   if (job_ == job) return;
   job_ = job;
   spec_ = told_spec_;
+  state_size_.reset();
 }
 
 void WorkerCore::DropState() {

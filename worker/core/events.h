@@ -141,6 +141,16 @@ struct PathMeasured {
   Epoch epoch = 0;
   CommunicationPath path;
 };
+// The same in numbers.
+struct LinksMeasured {
+  Epoch epoch = 0;
+  LinkSpeeds links;
+};
+// The job's model is built.
+struct StateSized {
+  JobId job;
+  StateSize size;
+};
 // The collective that stands still now; none: what stood still has gone on.
 struct WaitMeasured {
   Epoch epoch = 0;
@@ -160,7 +170,7 @@ using Event =
                  MeshFailed, StateReady, RangesMoved, MoveSealed, StepPrepared, RecordFormed,
                  StepApplied, LearnProgress, LearnFailed, FinalWorkDone, MembersSealed, StateKept,
                  CheckpointDurable, CheckpointCommitted, ProgressMeasured, PathMeasured,
-                 WaitMeasured, JobFailed, DrainRequested, TimerFired>;
+                 LinksMeasured, StateSized, WaitMeasured, JobFailed, DrainRequested, TimerFired>;
 
 // ---- actions ---------------------------------------------------------------------------------
 

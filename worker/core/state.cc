@@ -115,6 +115,14 @@ void WorkerCore::On(const worker::PathMeasured& event) {
   if (Active* active = InEpoch(event.epoch)) active->path = event.path;
 }
 
+void WorkerCore::On(const worker::LinksMeasured& event) {
+  if (Active* active = InEpoch(event.epoch)) active->links = event.links;
+}
+
+void WorkerCore::On(const worker::StateSized& event) {
+  if (event.job == job_) state_size_ = event.size;
+}
+
 void WorkerCore::On(const worker::WaitMeasured& event) {
   if (Active* active = InEpoch(event.epoch)) active->wait = event.wait;
 }

@@ -40,6 +40,7 @@ Hello WorkerCore::MakeHello() const {
   hello.fleet_id = fleet_id_;
   hello.highest_epoch = seen_epoch_;
   hello.highest_term = highest_term_;
+  hello.memory = options_.memory;
   return hello;
 }
 
@@ -100,8 +101,10 @@ WorkerStatus WorkerCore::Status() const {
   if (const Active* active = std::get_if<Active>(&role_)) {
     status.final_report = active->final_report;
     status.path = active->path;
+    status.links = active->links;
     status.wait = active->wait;
   }
+  status.state_size = state_size_;
   return status;
 }
 

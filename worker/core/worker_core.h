@@ -26,6 +26,7 @@ struct WorkerOptions {
   std::string fleet_id;
   Epoch highest_epoch = 0;
   Term highest_term = 0;
+  MemoryBudget memory;
   // Until Welcome says otherwise.
   absl::Duration heartbeat = absl::Milliseconds(250);
   absl::Duration orphan_timeout = absl::Seconds(60);
@@ -98,6 +99,7 @@ class WorkerCore {
     std::optional<Suspicion> broken;
     std::optional<FinalReport> final_report;
     std::optional<CommunicationPath> path;
+    std::optional<LinkSpeeds> links;
     std::optional<CollectiveWait> wait;
   };
   // Stopped by itself, holding its state.
@@ -193,6 +195,8 @@ class WorkerCore {
   void On(const worker::CheckpointCommitted& event);
   void On(const worker::ProgressMeasured& event);
   void On(const worker::PathMeasured& event);
+  void On(const worker::LinksMeasured& event);
+  void On(const worker::StateSized& event);
   void On(const worker::WaitMeasured& event);
   void LearnWhatIsProposed();
   void RaiseStable(const StateTag& tag);
@@ -217,6 +221,7 @@ class WorkerCore {
   Role role_;
   JobId job_;
   std::shared_ptr<const JobSpec> spec_;  // of job_
+  std::optional<StateSize> state_size_;  // of job_
   Epoch seen_epoch_ = 0;
   Epoch answered_epoch_ = 0;
   Epoch active_epoch_ = 0;

@@ -78,6 +78,9 @@ void JobRunner::DoConnect(const View& view) {
     return ReportMeshFailure(view.epoch, Annotate(tuned, "measuring the mesh"),
                              failure.has_value() ? failure->culprit : std::nullopt);
   }
+  if (const std::optional<LinkSpeeds> links = tuner_.SpeedsFor(asked.bucket_bytes)) {
+    core_.Dispatch(worker::LinksMeasured{view.epoch, *links});
+  }
   OfferState(view);
   core_.Dispatch(worker::MeshConnected{view.epoch});
 }

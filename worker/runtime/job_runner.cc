@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "worker/checkpoint/checkpoint_reader.h"
 #include "worker/runtime/available_memory.h"
+#include "worker/runtime/job_memory.h"
 
 namespace muster {
 JobRunner::JobRunner(const JobRunnerOptions& options, CorePort& core, TcpListener& listener,
@@ -222,33 +223,12 @@ void JobRunner::Fail(const absl::Status& status) {
 // the job and not the worker, which has room for smaller ones.
 // The kernel promises more than it has and ends the process when that is touched, so that the
 // larger part is compared first. (The rest is small beside it, or found out as in OnOutOfMemory.)
-absl::Status JobRunner::CheckMemory() const {
-  const std::optional<int64_t> available = AvailableMemory();
-  const int64_t count = context_->layout().padded_count();
-  const JobSpec& spec = context_->spec();
-  const Strategy& strategy = spec.strategy;
-  // What steps need of the whole space: parameters and gradient; with f32 there is no further copy
-  // of the parameters where all of the state is here.
-  const bool half = IsHalfPrecision(spec.training.precision);
-  const int64_t copy = half ? 2 : strategy.sharded() ? 4 : 0;
-  const int64_t steps = copy + (IsHalfPrecision(spec.communication.gradients) ? 2 : 4);
-  // What is held: parameters and the optimizer's slots.
-  const int64_t held = 4 * (1 + context_->rule().state_slots());
-  const int64_t owners = strategy.servers > 0 ? strategy.servers : std::max(1, spec.workers.start);
-  const int64_t holders = std::min<int64_t>(owners, 1 + strategy.replicas);
-  const bool serves = options_.role == MemberRole::kParameterServer;
-  int64_t needed = serves ? 0 : steps * count;
-  if (!strategy.sharded()) {
-    needed += held * count;
-  } else if (serves || strategy.servers == 0) {
-    needed += held * count * holders / owners;
+absl::Status JobRunner::CheckJobFits() const {
+  std::optional<int64_t> available = AvailableMemory();
+  if (options_.memory_bytes > 0) {
+    available = std::min(available.value_or(options_.memory_bytes), options_.memory_bytes);
   }
-  if (!available.has_value() || needed <= *available) return absl::OkStatus();
-  return absl::ResourceExhaustedError(absl::StrFormat(
-      "this worker's memory is too small for the job: its %d parameters, gradients and optimizer "
-      "state take %d MiB, %d MiB are available; use a smaller model, fewer workers on this machine "
-      "or a larger one",
-      context_->layout().parameter_count(), needed >> 20, *available >> 20));
+  return CheckMemory(*context_, options_.role, available);
 }
 
 void JobRunner::OnOutOfMemory() {
@@ -289,10 +269,11 @@ bool JobRunner::Prepare(const JobId& job, const std::shared_ptr<const JobSpec>& 
     return false;
   }
   context_ = *std::move(context);
-  if (const absl::Status fits = CheckMemory(); !fits.ok()) {
+  if (const absl::Status fits = CheckJobFits(); !fits.ok()) {
     Fail(fits);
     return false;
   }
+  core_.Dispatch(worker::StateSized{job, StateSizeOf(*context_)});
   replica_ =
       std::make_unique<Replica>(context_->layout(), context_->rule(), context_->learning_rate(),
                                 spec.training.clip_norm, options_.arena);

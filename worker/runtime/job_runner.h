@@ -64,6 +64,7 @@ struct JobRunnerOptions {
   std::string no_arena = "it has none";  // why there is no arena, where there is none
   std::string host;
   MemberRole role = MemberRole::kWorker;
+  int64_t memory_bytes = 0;        // the most that a job may take; 0: what there is
   std::string run_directory;       // for metrics files; empty: none
   WorkerGauges* gauges = nullptr;  // may be null
   // Is shown the mesh in force; may be null.
@@ -145,7 +146,7 @@ class JobRunner : private CheckpointObserver, private LearningObserver {
   std::shared_ptr<Communicator> MeshOf(Epoch epoch) ABSL_LOCKS_EXCLUDED(mutex_);
   void Fail(const absl::Status& status);
   // RESOURCE_EXHAUSTED if the job's state is more than this machine has.
-  absl::Status CheckMemory() const;
+  absl::Status CheckJobFits() const;
   void OnOutOfMemory();
   void DoConnect(const View& view);
   // Tells how the mesh of the view in force communicates, if that has changed.

@@ -27,6 +27,7 @@ std::vector<int32_t> HostsOf(const View& view) {
 
 absl::Status MeshTuner::Tune(Communicator& communicator, const View& view,
                              const CommunicationSpec& spec, const std::string& provider) {
+  in_use_ = nullptr;
   if (spec.algorithm != CommunicationSpec::Algorithm::kAutomatic) return absl::OkStatus();
   if (communicator.world_size() == 1) return absl::OkStatus();
   TuneOptions options;
@@ -40,6 +41,7 @@ absl::Status MeshTuner::Tune(Communicator& communicator, const View& view,
   MUSTER_ASSIGN_OR_RETURN(
       const Tuned tuned,
       TuneCommunicator(communicator, files_, options, known_.has_value() ? &*known_ : nullptr));
+  in_use_ = tuned.model;
   // The model of a larger mesh is not that of this one.
   if (tuned.model->ranks == communicator.world_size()) {
     known_ = KnownModel{options.identity, tuned.model};
@@ -58,6 +60,18 @@ absl::Status MeshTuner::Tune(Communicator& communicator, const View& view,
                 {"bucket", bucket.why},
                 {"commit", commit.why}});
   return absl::OkStatus();
+}
+
+std::optional<LinkSpeeds> MeshTuner::SpeedsFor(int64_t bytes) const {
+  if (in_use_ == nullptr || in_use_->wire.empty()) return std::nullopt;
+  return LinkSpeeds{.ranks = in_use_->ranks,
+                    .latency_seconds = in_use_->latency_seconds,
+                    .message_seconds = in_use_->message_seconds,
+                    .wire_seconds = RateOf(in_use_->wire, bytes),
+                    .one_way_seconds = RateOf(in_use_->one_way, bytes),
+                    .reduce_seconds = RateOf(in_use_->reduce, bytes),
+                    .meet_seconds = in_use_->meet_seconds,
+                    .shared_seconds = RateOf(in_use_->shared, bytes)};
 }
 
 }  // namespace muster

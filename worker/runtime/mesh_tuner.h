@@ -6,6 +6,8 @@
 #ifndef MUSTER_WORKER_RUNTIME_MESH_TUNER_H_
 #define MUSTER_WORKER_RUNTIME_MESH_TUNER_H_
 
+#include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 
@@ -33,11 +35,16 @@ class MeshTuner {
   absl::Status Tune(Communicator& communicator, const View& view, const CommunicationSpec& spec,
                     const std::string& provider);
 
+  // What the mesh tuned last is capable of with vectors of that size; none if that was not
+  // measured.
+  std::optional<LinkSpeeds> SpeedsFor(int64_t bytes) const;
+
  private:
   const std::string cache_directory_;
   FileSystem& files_;
   Logger& logger_;
   std::optional<KnownModel> known_;
+  std::shared_ptr<const LinkModel> in_use_;
 };
 
 }  // namespace muster

@@ -82,6 +82,21 @@ absl::Status StepBuffers::Equip(const StepMemoryShape& shape, const std::vector<
                   /*shared=*/false);
 }
 
+int64_t StepBuffers::bytes() const {
+  int64_t bytes = reduced_.element_count() * static_cast<int64_t>(sizeof(float)) +
+                  (reduced_halves_.element_count() + own_halves_.element_count()) *
+                      static_cast<int64_t>(sizeof(uint16_t));
+  const auto add = [&bytes](const ElementBuffer& buffer) {
+    bytes += buffer.count() * static_cast<int64_t>(SizeOf(buffer.dtype()));
+  };
+  for (const ElementBuffer* buffer : {&cache_, &gradient_, &wide_gradients_, &wide_parameters_}) {
+    add(*buffer);
+  }
+  for (const ElementBuffer& buffer : gradient_buffers_) add(buffer);
+  for (const ElementBuffer& buffer : parameter_buffers_) add(buffer);
+  return bytes;
+}
+
 absl::Span<uint16_t> StepBuffers::OwnHalves(Range range) {
   if (cache_.empty()) return own_halves_.Of(0, range);
   return cache_.halves().subspan(static_cast<size_t>(range.offset),

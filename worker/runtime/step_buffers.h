@@ -32,6 +32,7 @@
 
 #include "absl/status/status.h"
 #include "absl/types/span.h"
+#include "base/control/state_memory.h"
 #include "base/dtype.h"
 #include "collectives/transport/shm/shared_arena.h"
 #include "state/gradient_norm.h"
@@ -58,7 +59,7 @@ class StepBuffers {
  public:
   // Blocks whose gradients or parameters are on their way at a time, where they have no place of
   // their own: one that is computed, one that is being reduced or gathered, and one between.
-  static constexpr int kBlockBuffers = 3;
+  static constexpr int kBlockBuffers = kStepBlockBuffers;
   // Of parameters also what a block reads of others, which is here as long as the block is.
   int parameter_buffer_count() const {
     return std::max(kBlockBuffers, 2 + layout_.most_tied_blocks());
@@ -71,6 +72,8 @@ class StepBuffers {
   // RESOURCE_EXHAUSTED.
   absl::Status Equip(const StepMemoryShape& shape, const std::vector<Range>& ranges);
   const StepMemoryShape& shape() const { return shape_; }
+  // All that is allocated here.
+  int64_t bytes() const;
   bool rounds_parameters() const { return IsHalfPrecision(shape_.parameters); }
   bool rounds_gradients() const { return IsHalfPrecision(shape_.gradients); }
 

@@ -14,6 +14,7 @@
 #include "worker/device/registry.h"
 #include "worker/rpc/session_client.h"
 #include "worker/rpc/worker_server.h"
+#include "worker/runtime/available_memory.h"
 #include "worker/runtime/core_host.h"
 #include "worker/runtime/job_runner.h"
 #include "worker/runtime/state_feed.h"
@@ -97,6 +98,9 @@ class Daemon::Impl : private SessionObserver {
                  .device = options_.device,
                  .role = options_.role};
     core.software_version = options_.software_version;
+    // Before any job takes its part.
+    core.memory = {.process_bytes = options_.memory_bytes,
+                   .host_bytes = AvailableMemory().value_or(0)};
     host_ = std::make_unique<CoreHost>(core);
     std::string no_arena;
     auto arena = MakeArena(&no_arena);
@@ -106,6 +110,7 @@ class Daemon::Impl : private SessionObserver {
                          .no_arena = std::move(no_arena),
                          .host = options_.host,
                          .role = options_.role,
+                         .memory_bytes = options_.memory_bytes,
                          .run_directory = options_.run_directory,
                          .gauges = gauges_.get(),
                          .operations = &operations_,

@@ -7,6 +7,7 @@
 #ifndef MUSTER_WORKER_RUNTIME_WORKER_H_
 #define MUSTER_WORKER_RUNTIME_WORKER_H_
 
+#include <cstdint>
 #include <memory>
 #include <string>
 
@@ -36,6 +37,7 @@ struct DaemonOptions {
   std::string device = "cpu";
   MemberRole role = MemberRole::kWorker;
   int threads = 1;
+  int64_t memory_bytes = 0;  // the most that a job's state may take; 0: what the host has
   absl::Duration connect_timeout = absl::Seconds(30);  // to the coordinator, at start
   absl::Duration mesh_timeout = absl::Seconds(10);     // for a view's links to be up
   absl::Duration final_checkpoint_timeout = absl::Seconds(60);

@@ -6,6 +6,7 @@
 #include "client/output/job_text.h"
 #include "client/output/message_json.h"
 #include "client/output/operations_text.h"
+#include "client/output/strategy_text.h"
 #include "client/summary.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
@@ -100,6 +101,44 @@ TEST(JobTextTest, PathsAndStragglersAreShown) {
   EXPECT_EQ(SyncPathText(job), "all-reduce (halving doubling) over efa, tcp");
   job.mutable_view()->mutable_strategy()->set_sync(v1::Strategy::PARAMETER_SERVER);
   EXPECT_EQ(SyncPathText(job), "parameter server over efa, tcp");
+}
+
+TEST(JobTextTest, SaysWhoChoosesTheStrategyAndWhy) {
+  v1::Job job = RunningJob();
+  job.mutable_view()->mutable_strategy()->set_stage(2);
+  *job.mutable_strategy() = job.view().strategy();
+  EXPECT_THAT(JobDetails(job), Not(HasSubstr("policy")));
+  job.mutable_strategy()->set_policy(v1::Strategy::AUTO);
+  job.set_strategy_reason("the simplest that fits");
+  EXPECT_THAT(JobDetails(job), HasSubstr("policy       auto: the simplest that fits\n"));
+  EXPECT_THAT(JobDetails(job), Not(HasSubstr("switching to")));
+}
+
+TEST(StrategyTextTest, ShowsEachCandidateWithMemoryTimeAndObstacle) {
+  v1::ExplainStrategyResponse choice;
+  choice.set_automatic(true);
+  choice.set_workers(4);
+  choice.set_servers(1);
+  choice.set_reason("stage 2 takes less");
+  v1::StrategyCandidate* candidate = choice.add_candidates();
+  candidate->set_text("stage 2, 0 replicas");
+  candidate->set_worker_bytes(5 << 20);
+  candidate->set_fits(true);
+  candidate->set_communication_seconds(0.0123);
+  candidate->set_chosen(true);
+  candidate = choice.add_candidates();
+  candidate->set_text("replicated");
+  candidate->set_worker_bytes(16 << 20);
+  candidate->set_server_bytes(1 << 20);
+  candidate->set_obstacle("worker w0 would take 16 MiB and may take 8 MiB");
+  candidate->set_in_force(true);
+  const std::string text = StrategyChoiceText(choice);
+  EXPECT_THAT(text, HasSubstr("policy auto; 4 workers, 1 parameter server\n"));
+  EXPECT_THAT(text,
+              HasSubstr("stage 2, 0 replicas  5 MiB   -       12.3 ms        yes   the choice"));
+  EXPECT_THAT(text, HasSubstr("replicated           16 MiB  1 MiB   not known      no    worker w0 "
+                              "would take 16 MiB and may take 8 MiB"));
+  EXPECT_THAT(text, HasSubstr("stage 2 takes less\n"));
 }
 
 TEST(JobTextTest, ServersAreCountedApart) {

@@ -137,6 +137,28 @@ CollectiveWait AWait(Random& random) {
   return wait;
 }
 
+StateSize ASize(Random& random) {
+  const int64_t elements = 1 + Below(random, int64_t{1} << 40);
+  return {.elements = elements,
+          .largest_block = 1 + Below(random, elements),
+          .bucket = 1 + Below(random, 1 << 20),
+          .slots = static_cast<int32_t>(Below(random, 3)),
+          .parameter_bytes = Coin(random) ? 2 : 4,
+          .gradient_bytes = Coin(random) ? 2 : 4,
+          .micro_batches = 1 + static_cast<int32_t>(Below(random, 100))};
+}
+
+LinkSpeeds Speeds(Random& random) {
+  return {.ranks = 1 + static_cast<int32_t>(Below(random, kMaxMembers)),
+          .latency_seconds = Real(random),
+          .message_seconds = Real(random),
+          .wire_seconds = Real(random),
+          .one_way_seconds = Real(random),
+          .reduce_seconds = Real(random),
+          .meet_seconds = Real(random),
+          .shared_seconds = Real(random)};
+}
+
 WorkerStatus Status(Random& random) {
   WorkerStatus status;
   status.sequence = random();
@@ -163,6 +185,8 @@ WorkerStatus Status(Random& random) {
   }
   if (Coin(random)) status.path = APath(random);
   if (Coin(random)) status.wait = AWait(random);
+  if (Coin(random)) status.state_size = ASize(random);
+  if (Coin(random)) status.links = Speeds(random);
   return status;
 }
 
@@ -176,7 +200,9 @@ WorkerMessage RandomWorkerMessage(Random& random) {
                    .software_version = Text(random, 10),
                    .fleet_id = Text(random, 20),
                    .highest_epoch = AnEpoch(random),
-                   .highest_term = AnEpoch(random)};
+                   .highest_term = AnEpoch(random),
+                   .memory = {.process_bytes = Below(random, INT64_MAX),
+                              .host_bytes = Below(random, INT64_MAX)}};
     case 1:
       return Status(random);
     default:

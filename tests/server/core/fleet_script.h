@@ -46,8 +46,10 @@ class FleetScript {
   }
 
   // Worker n is named "w<n>" unless told otherwise, and has incarnation n.
-  Lines Join(uint64_t worker, std::string name = "", MemberRole role = MemberRole::kWorker) {
+  Lines Join(uint64_t worker, std::string name = "", MemberRole role = MemberRole::kWorker,
+             const MemoryBudget& memory = {}) {
     Hello hello;
+    hello.memory = memory;
     hello.self.role = role;
     hello.protocol_version = kControlProtocolVersion;
     hello.self.name = name.empty() ? "w" + std::to_string(worker) : name;

@@ -55,6 +55,8 @@ int Main(int argc, char** argv) {
   app.add_option("--switches", scope.switches, "Changes between sharded and not")
       ->capture_default_str()
       ->check(CLI::Range(0, 8));
+  app.add_flag("--auto", scope.automatic, "The coordinator chooses the strategy");
+  app.add_flag("--tight", scope.tight, "Workers have memory for a part of the state alone");
   app.add_option("--without-rule", without_rule, "Switch one of the rules 1 to 5 and 8 off")
       ->check(CLI::IsMember({1, 2, 3, 4, 5, 8}));
   app.add_option("--most-states", most_states, "Give up after so many")

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "base/control/state_memory.h"
+
 namespace muster::sim {
 namespace {
 
@@ -9,12 +11,20 @@ using coordinator::TimerId;
 using coordinator::TimerKind;
 
 const absl::Time kNow = absl::UnixEpoch();
+// In stage 1 the less the more workers there are.
+constexpr StateSize kSize{.elements = 1200,
+                          .largest_block = 100,
+                          .bucket = 300,
+                          .slots = 2,
+                          .parameter_bytes = 2,
+                          .gradient_bytes = 2};
 
 CoordinatorOptions MakeOptions(const Scope& scope) {
   CoordinatorOptions options;
   options.fleet_id = "small";
   options.rules = scope.rules;
   options.link_faults_before_eviction = 0;
+  options.strategy_steps = 0;
   return options;
 }
 
@@ -23,7 +33,17 @@ ModelOptions MakeModel(const Scope& scope) {
   model.total_steps = scope.steps;
   model.atomic_apply = true;
   model.rules = scope.rules;
+  if (scope.automatic) {
+    model.state_size = kSize;
+    model.link_seed = 0;
+  }
   return model;
+}
+
+MemoryBudget BudgetOf(const Scope& scope) {
+  if (!scope.tight) return {};
+  return {.process_bytes = StateBytes(kSize, {.stage = 1, .replicas = scope.replicas},
+                                      {.workers = scope.members}, MemberRole::kWorker)};
 }
 
 }  // namespace
@@ -41,7 +61,8 @@ World::World(const Scope& scope)
   submitted.plan.total_steps = scope.steps;
   submitted.plan.strategy.stage = scope.stage;
   submitted.plan.strategy.replicas = scope.replicas;
-  if (scope.servers > 0) {
+  submitted.plan.automatic = scope.automatic;
+  if (scope.servers > 0 && !scope.automatic) {
     submitted.plan.strategy.sync = SyncPath::kParameterServer;
     submitted.plan.strategy.servers = scope.servers;
   }
@@ -98,6 +119,7 @@ void World::StartWorker(size_t slot) {
   options.self.incarnation = Incarnation{(slot + 1) + 10 * place.generation++};
   options.self.role = place.role;
   options.rules = scope_.rules;
+  if (place.role == MemberRole::kWorker) options.memory = BudgetOf(scope_);
   place.incarnation = options.self.incarnation;
   place.timers.clear();
   place.worker.emplace(std::move(options), model_);
@@ -273,7 +295,7 @@ void World::Make(const Move& move) {
       break;
     case MoveKind::kSwitch: {
       ++switches_;
-      Strategy strategy = coordinator_.persistent().jobs.front().strategy;
+      Strategy strategy = coordinator_.persistent().jobs.front().asked.strategy;
       if (scope_.servers > 0) {
         strategy.sync = strategy.serves() ? SyncPath::kAllReduce : SyncPath::kParameterServer;
         strategy.servers = strategy.serves() ? scope_.servers : 0;

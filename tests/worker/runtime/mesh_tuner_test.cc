@@ -78,6 +78,13 @@ TEST_F(MeshTunerTest, SaysWhatAutoStandsForAndWhy) {
                               HasSubstr("all-reduce of 1 MiB (f32) by 2 ranks over in-process"),
                               HasSubstr("(i64)")));
   EXPECT_THAT(Why(), HasSubstr("predicted"));
+  const std::optional<LinkSpeeds> speeds = a.tuner().SpeedsFor(64 << 10);
+  ASSERT_TRUE(speeds.has_value());
+  EXPECT_EQ(speeds->ranks, 2);
+  EXPECT_GT(speeds->latency_seconds, 0);
+  EXPECT_GT(speeds->one_way_seconds, 0);
+  EXPECT_EQ(speeds->shared_seconds, 0);
+  EXPECT_EQ(b.tuner().SpeedsFor(64 << 10), speeds) << "all ranks go by the same";
   // The next worker process finds the file.
   TestWorker c(cache_.path()), d(cache_.path());
   Tune({&c, &d}, 4);
@@ -102,6 +109,7 @@ TEST_F(MeshTunerTest, AJobThatNamesItsAlgorithmIsNotMeasured) {
   Tune({&a, &b}, 1, {.algorithm = CommunicationSpec::Algorithm::kRing});
   EXPECT_THAT(a.TakeLines(), IsEmpty());
   EXPECT_THAT(Why(), HasSubstr("not measured"));
+  EXPECT_FALSE(a.tuner().SpeedsFor(1 << 20).has_value());
 }
 
 TEST_F(MeshTunerTest, AnySummationOrderWidensTheChoice) {

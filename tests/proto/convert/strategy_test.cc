@@ -1,0 +1,100 @@
+// Who chooses a job's strategy, between job descriptions and the domain.
+#include "proto/convert/strategy.h"
+
+#include <string>
+#include <vector>
+
+#include "gtest/gtest.h"
+#include "proto/convert/job.h"
+#include "tests/proto/convert/valid_job.h"
+
+namespace muster {
+namespace {
+
+v1::JobDescription JobWithoutStrategy() {
+  v1::JobDescription job = ValidJob();
+  job.clear_switches();
+  job.mutable_communication()->clear_algorithm();
+  job.mutable_communication()->clear_transport();
+  job.clear_strategy();
+  return job;
+}
+
+TEST(AskedStrategyTest, APolicyChoosesWhatIsNotGiven) {
+  v1::JobDescription job = JobWithoutStrategy();
+  job.mutable_strategy()->set_policy(v1::Strategy::AUTO);
+  job.mutable_strategy()->set_replicas(2);
+  job.mutable_strategy()->set_transport(v1::Communication::TCP);
+  v1::Switch* change = job.add_switches();
+  change->set_after_step(1);
+  change->mutable_strategy()->set_policy(v1::Strategy::MANUAL);
+  change->mutable_strategy()->set_stage(3);
+  change = job.add_switches();
+  change->set_after_step(2);
+  change->mutable_strategy()->set_policy(v1::Strategy::AUTO);
+  const absl::StatusOr<JobSpec> spec = JobSpecFromProto(job);
+  ASSERT_TRUE(spec.ok()) << spec.status();
+  EXPECT_TRUE(spec->automatic);
+  EXPECT_EQ(spec->strategy, (Strategy{.replicas = 2, .transport = SyncTransport::kTcp}));
+  EXPECT_EQ(spec->switches, (std::vector<StrategySwitch>{{.after = 1, .strategy = {.stage = 3}},
+                                                         {.after = 2, .automatic = true}}));
+}
+
+TEST(AskedStrategyTest, ByDefaultTheStrategyIsTheOneWritten) {
+  v1::JobDescription job = JobWithoutStrategy();
+  EXPECT_FALSE(JobSpecFromProto(job)->automatic);
+  job.mutable_strategy()->set_policy(v1::Strategy::MANUAL);
+  EXPECT_FALSE(JobSpecFromProto(job)->automatic);
+}
+
+TEST(AskedStrategyTest, RoundTrips) {
+  for (const bool automatic : {false, true}) {
+    const AskedStrategy asked{{.replicas = 3, .algorithm = SyncAlgorithm::kRing}, automatic};
+    v1::Strategy proto = ToProto(asked);
+    EXPECT_EQ(proto.policy() == v1::Strategy::AUTO, automatic);
+    proto.clear_sync();  // shown, and chosen by the coordinator
+    EXPECT_EQ(*AskedStrategyFromProto(proto, {}, "s"), asked);
+  }
+  // What is shown of a choice is a strategy, whoever has made it.
+  const v1::Strategy shown = ToProto(AskedStrategy{{.stage = 2}, true});
+  EXPECT_EQ(*StrategyFromProto(shown, {}, "s"), (Strategy{.stage = 2}));
+}
+
+std::string ErrorOf(const v1::Strategy& strategy) {
+  return std::string(AskedStrategyFromProto(strategy, {}, "strategy").status().message());
+}
+
+TEST(AskedStrategyTest, WhatTheCoordinatorChoosesMayNotBeGiven) {
+  v1::Strategy automatic;
+  automatic.set_policy(v1::Strategy::AUTO);
+  v1::Strategy strategy = automatic;
+  strategy.set_stage(2);
+  EXPECT_EQ(ErrorOf(strategy),
+            "strategy.stage: must be absent with policy AUTO, where the coordinator chooses it");
+  strategy = automatic;
+  strategy.set_sync(v1::Strategy::ALL_REDUCE);
+  EXPECT_EQ(ErrorOf(strategy),
+            "strategy.sync: must be absent with policy AUTO, where the coordinator chooses it");
+  strategy.set_sync(v1::Strategy::PARAMETER_SERVER);
+  strategy.set_servers(1);
+  EXPECT_EQ(ErrorOf(strategy),
+            "strategy.sync: must be absent with policy AUTO, where the coordinator chooses it");
+  strategy = automatic;
+  strategy.set_algorithm(v1::Communication::DOUBLE_TREE);
+  EXPECT_EQ(ErrorOf(strategy),
+            "strategy.algorithm: must be RING, DIRECT or absent with policy AUTO, since the state "
+            "may be in shards, got double-tree");
+  strategy.set_policy(static_cast<v1::Strategy::Policy>(9));
+  EXPECT_EQ(ErrorOf(strategy), "strategy.policy: must be MANUAL, AUTO or absent, got number 9");
+}
+
+TEST(AskedStrategyTest, AllRulesButLambWorkOnShards) {
+  JobSpec spec;
+  spec.training.optimizer.rule = AdamWSpec{};
+  EXPECT_TRUE(CanShard(spec));
+  spec.training.optimizer.rule = LambSpec{};
+  EXPECT_FALSE(CanShard(spec));
+}
+
+}  // namespace
+}  // namespace muster
