@@ -16,10 +16,11 @@ struct MemoryBudget {
 
 // What of a job decides how much memory and traffic its strategies take. The same on all members.
 struct StateSize {
-  int64_t elements = 0;       // parameters, padded
-  int64_t largest_block = 0;  // of them, in the largest block of the model
-  int64_t bucket = 0;         // elements that are reduced together
-  int32_t slots = 0;          // of the optimizer for each element, in f32
+  int64_t elements = 0;         // parameters, padded
+  int64_t largest_block = 0;    // of them, in the largest block of the model
+  int32_t gathered_blocks = 3;  // parameters of so many are here at a time where they are in shards
+  int64_t bucket = 0;           // elements that are reduced together
+  int32_t slots = 0;            // of the optimizer for each element, in f32
   int32_t parameter_bytes = 4;
   int32_t gradient_bytes = 4;
   int32_t micro_batches = 1;  // of a step, over all workers

@@ -47,7 +47,7 @@ int64_t StateBytes(const StateSize& size, const Strategy& strategy, const CrewSi
   const bool gathers = computes && stage == 3 && !few_blocks;
   const bool caches = computes && !gathers && (half_parameters || stage > 0);
   if (caches) bytes += size.parameter_bytes * all;
-  if (gathers) bytes += size.parameter_bytes * buffers;
+  if (gathers) bytes += size.parameter_bytes * size.gathered_blocks * size.largest_block;
   if (half_parameters && !caches) bytes += kHalfBytes * held;
   const bool flat = stage < 2 || (accumulates && !half_gradients) || few_blocks;
   bytes += size.gradient_bytes * (flat ? all : buffers + held);

@@ -207,10 +207,6 @@ v1::Strategy ToProto(const Strategy& strategy) {
   return proto;
 }
 
-bool CanShard(const JobSpec& spec) {
-  return !std::holds_alternative<LambSpec>(spec.training.optimizer.rule);
-}
-
 absl::Status CheckStrategy(const JobSpec& spec, const Strategy& strategy, absl::string_view path) {
   const SyncAlgorithm algorithm = strategy.algorithm;
   if (IsHalfPrecision(spec.communication.gradients) && algorithm != SyncAlgorithm::kAutomatic &&

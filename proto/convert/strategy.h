@@ -30,8 +30,6 @@ v1::Strategy ToProto(const Strategy& strategy);
 v1::Strategy ToProto(const AskedStrategy& asked);
 // INVALID_ARGUMENT if the job can't train by that strategy.
 absl::Status CheckStrategy(const JobSpec& spec, const Strategy& strategy, absl::string_view path);
-// Whether the job can train with its state in shards.
-bool CanShard(const JobSpec& spec);
 
 }  // namespace muster
 

@@ -40,6 +40,7 @@ v1::StateSize SizeToProto(const StateSize& size) {
   v1::StateSize proto;
   proto.set_elements(size.elements);
   proto.set_largest_block(size.largest_block);
+  proto.set_gathered_blocks(size.gathered_blocks);
   proto.set_bucket(size.bucket);
   proto.set_slots(size.slots);
   proto.set_parameter_bytes(size.parameter_bytes);
@@ -51,11 +52,14 @@ v1::StateSize SizeToProto(const StateSize& size) {
 // Products of these must not overflow.
 constexpr int64_t kMaxElements = int64_t{1} << 40;
 constexpr int32_t kMaxSlots = 64;
+constexpr int32_t kMaxGatheredBlocks = 1 << 16;
 
 absl::StatusOr<StateSize> SizeFromProto(const v1::StateSize& size, absl::string_view path) {
   MUSTER_RETURN_IF_ERROR(CheckRange(Field(path, "elements"), size.elements(), 1, kMaxElements));
   MUSTER_RETURN_IF_ERROR(
       CheckRange(Field(path, "largest_block"), size.largest_block(), 1, size.elements()));
+  MUSTER_RETURN_IF_ERROR(
+      CheckRange(Field(path, "gathered_blocks"), size.gathered_blocks(), 1, kMaxGatheredBlocks));
   MUSTER_RETURN_IF_ERROR(CheckRange(Field(path, "bucket"), size.bucket(), 1, kMaxElements));
   MUSTER_RETURN_IF_ERROR(CheckRange(Field(path, "slots"), size.slots(), 0, kMaxSlots));
   MUSTER_RETURN_IF_ERROR(CheckRange(Field(path, "parameter_bytes"), size.parameter_bytes(), 1, 16));
@@ -64,6 +68,7 @@ absl::StatusOr<StateSize> SizeFromProto(const v1::StateSize& size, absl::string_
       CheckRange(Field(path, "micro_batches"), size.micro_batches(), 1, INT32_MAX));
   return StateSize{.elements = size.elements(),
                    .largest_block = size.largest_block(),
+                   .gathered_blocks = size.gathered_blocks(),
                    .bucket = size.bucket(),
                    .slots = size.slots(),
                    .parameter_bytes = size.parameter_bytes(),

@@ -64,11 +64,11 @@ Strategy WithBase(const Strategy& strategy, const Strategy& base) {
 // In order of simplicity.
 std::vector<Strategy> Candidates(const ChoiceInputs& inputs) {
   std::vector<Strategy> strategies;
-  for (int32_t stage = 0; stage <= (inputs.can_shard ? kMaxStage : 0); ++stage) {
+  for (int32_t stage = 0; stage <= kMaxStage; ++stage) {
     strategies.push_back(WithBase({.stage = stage}, inputs.base));
   }
   const CrewSize crew = SizeOf(inputs.crew);
-  if (!inputs.can_shard || crew.servers == 0) return strategies;
+  if (crew.servers == 0) return strategies;
   Strategy served{.sync = SyncPath::kParameterServer,
                   .servers = std::min(crew.servers, kMaxServers)};
   strategies.push_back(WithBase(served, inputs.base));

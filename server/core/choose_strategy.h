@@ -26,7 +26,6 @@ struct ChoiceInputs {
   std::vector<CrewMember> crew;     // workers, one at least, and servers, whether or not in use
   std::optional<LinkSpeeds> links;  // none: not measured
   Strategy base;                    // what the choice keeps: replicas, algorithm, transport
-  bool can_shard = true;            // the job's update rule allows it
   std::optional<Strategy> in_force;
   bool settled = true;      // that one has lasted long enough to be left for a faster one
   double least_gain = 0.1;  // a faster one takes less than 1 - this of its time

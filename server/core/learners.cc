@@ -21,8 +21,7 @@ bool CoordinatorCore::IsRecruitable(Incarnation incarnation, const Worker& worke
 int CoordinatorCore::MostServers() const {
   const PersistentJob& job = *Job();
   const auto most_of = [&](const Strategy& strategy, bool automatic) {
-    if (!automatic) return static_cast<int>(strategy.servers);
-    return job.plan.can_shard ? static_cast<int>(kMaxServers) : 0;
+    return static_cast<int>(automatic ? kMaxServers : strategy.servers);
   };
   int most = most_of(job.asked.strategy, job.asked.automatic);
   for (size_t i = job.switches_done; i < job.plan.switches.size(); ++i) {

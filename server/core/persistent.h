@@ -27,7 +27,6 @@ struct JobPlan {
   Step total_steps = 0;
   Strategy strategy;                     // at the start
   bool automatic = false;                // path, stage and servers of it are chosen here
-  bool can_shard = true;                 // its update rule works on parts of the state
   std::vector<StrategySwitch> switches;  // in rising order of steps
   bool operator==(const JobPlan&) const = default;
 };

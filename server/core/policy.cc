@@ -19,6 +19,7 @@ constexpr int kMostDoublings = 32;
 void Add(const StateSize& size, Digest* digest) {
   digest->Add(static_cast<uint64_t>(size.elements));
   digest->Add(static_cast<uint64_t>(size.largest_block));
+  digest->Add(static_cast<uint64_t>(size.gathered_blocks));
   digest->Add(static_cast<uint64_t>(size.bucket));
   digest->Add(static_cast<uint64_t>(size.slots) << 32 | static_cast<uint64_t>(size.micro_batches));
   digest->Add(static_cast<uint64_t>(size.parameter_bytes) << 32 |
@@ -102,7 +103,6 @@ ChoiceInputs CoordinatorCore::InputsOf(const AskedStrategy& asked, Step step,
   }
   inputs.links = run_.links;
   inputs.base = asked.strategy;
-  inputs.can_shard = Job()->plan.can_shard;
   if (const View* view = CurrentView()) inputs.in_force = view->strategy;
   inputs.settled = Settled(step);
   inputs.least_gain = options_.strategy_gain;

@@ -52,8 +52,8 @@ void CoordinatorCore::StartView() {
   // Whether servers are of use is known only when the job's size is, which workers tell when they
   // have answered; so where the strategy is chosen here all that are there are asked.
   const AskedStrategy& asked = job.asked;
-  const size_t most_servers = asked.automatic ? (job.plan.can_shard ? servers.size() : 0)
-                                              : static_cast<size_t>(asked.strategy.servers);
+  const size_t most_servers =
+      asked.automatic ? servers.size() : static_cast<size_t>(asked.strategy.servers);
   const size_t wanted_servers = again || run_.start_over || asked.automatic ? 0 : most_servers;
   if (candidates.size() < wanted || servers.size() < wanted_servers) return;
   // Workers that are about to be free of another job may write what this one resumes from.

@@ -104,7 +104,6 @@ absl::StatusOr<v1::Job> CoordinatorHost::SubmitJob(const v1::SubmitJobRequest& r
   plan.total_steps = total_steps;
   plan.strategy = spec.strategy;
   plan.automatic = spec.automatic;
-  plan.can_shard = CanShard(spec);
   plan.switches = spec.switches;
 
   const absl::Time now = absl::Now();

@@ -21,14 +21,13 @@ void ChooseByPolicy(Dice& dice, Tunables& t) {
     change.automatic = dice.Chance(0.5);
     if (change.automatic) change.strategy = {.replicas = t.plan.strategy.replicas};
   }
-  t.plan.can_shard = dice.Chance(0.9);
   t.state_size = StateSize{.elements = 1200,
                            .largest_block = 100,
                            .bucket = 300,
                            .slots = 2,
                            .parameter_bytes = 2,
                            .gradient_bytes = 2};
-  if (t.plan.can_shard && dice.Chance(0.6)) {
+  if (dice.Chance(0.6)) {
     const Strategy fits{.stage = dice.Between(0, 3), .replicas = t.plan.strategy.replicas};
     t.memory.process_bytes =
         StateBytes(*t.state_size, fits, {.workers = t.plan.min_workers}, MemberRole::kWorker);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/control/state_memory.h"
+#include "worker/runtime/step_buffers.h"
 
 namespace muster {
 namespace {
@@ -21,6 +22,7 @@ StateSize StateSizeOf(const JobContext& job) {
   for (int block = 0; block < layout.block_count(); ++block) {
     size.largest_block = std::max(size.largest_block, layout.RangeOfBlock(block).count);
   }
+  size.gathered_blocks = StepBuffers::GatheredBlocks(layout);
   const auto buckets = static_cast<int64_t>(layout.buckets().size());
   size.bucket = (size.elements + buckets - 1) / buckets;
   size.slots = job.rule().state_slots();

@@ -69,7 +69,7 @@ absl::Status StepBuffers::Equip(const StepMemoryShape& shape, const std::vector<
   for (ElementBuffer& buffer : gradient_buffers_) {
     MUSTER_RETURN_IF_ERROR(Allocate(buffer, shape.gradients, largest_block_));
   }
-  if (gathers) parameter_buffers_.resize(static_cast<size_t>(parameter_buffer_count()));
+  if (gathers) parameter_buffers_.resize(static_cast<size_t>(GatheredBlocks(layout_)));
   for (ElementBuffer& buffer : parameter_buffers_) {
     MUSTER_RETURN_IF_ERROR(Allocate(buffer, shape.parameters, largest_block_));
   }

@@ -61,8 +61,8 @@ class StepBuffers {
   // their own: one that is computed, one that is being reduced or gathered, and one between.
   static constexpr int kBlockBuffers = kStepBlockBuffers;
   // Of parameters also what a block reads of others, which is here as long as the block is.
-  int parameter_buffer_count() const {
-    return std::max(kBlockBuffers, 2 + layout_.most_tied_blocks());
+  static int GatheredBlocks(const Layout& layout) {
+    return std::max(kBlockBuffers, 2 + layout.most_tied_blocks());
   }
 
   // `layout` must outlive the object. What collectives work on lies in `arena`, if it is given.

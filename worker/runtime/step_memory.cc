@@ -20,7 +20,7 @@ StepMemory::StepMemory(Replica& replica, Communicator& communicator, const View&
   MUSTER_CHECK(buffers_.shape().gradients == options.dtype);
   if (stage_ > 0)
     gather_.emplace(communicator, layout_, view, options.timeout, buffers_.shape().parameters);
-  parameter_slots_.assign(static_cast<size_t>(buffers_.parameter_buffer_count()), kNone);
+  parameter_slots_.assign(static_cast<size_t>(StepBuffers::GatheredBlocks(layout_)), kNone);
   gradient_slots_.assign(StepBuffers::kBlockBuffers, kNone);
   widened_.assign(static_cast<size_t>(1 + layout_.most_tied_blocks()), kNone);
 }

@@ -141,6 +141,7 @@ StateSize ASize(Random& random) {
   const int64_t elements = 1 + Below(random, int64_t{1} << 40);
   return {.elements = elements,
           .largest_block = 1 + Below(random, elements),
+          .gathered_blocks = 3 + static_cast<int32_t>(Below(random, 10)),
           .bucket = 1 + Below(random, 1 << 20),
           .slots = static_cast<int32_t>(Below(random, 3)),
           .parameter_bytes = Coin(random) ? 2 : 4,

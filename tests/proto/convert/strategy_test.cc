@@ -88,13 +88,5 @@ TEST(AskedStrategyTest, WhatTheCoordinatorChoosesMayNotBeGiven) {
   EXPECT_EQ(ErrorOf(strategy), "strategy.policy: must be MANUAL, AUTO or absent, got number 9");
 }
 
-TEST(AskedStrategyTest, AllRulesButLambWorkOnShards) {
-  JobSpec spec;
-  spec.training.optimizer.rule = AdamWSpec{};
-  EXPECT_TRUE(CanShard(spec));
-  spec.training.optimizer.rule = LambSpec{};
-  EXPECT_FALSE(CanShard(spec));
-}
-
 }  // namespace
 }  // namespace muster

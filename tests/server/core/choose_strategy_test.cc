@@ -256,14 +256,6 @@ TEST(ChooseStrategyTest, WhatItDoesNotChooseIsKept) {
   EXPECT_EQ(served.algorithm, SyncAlgorithm::kAutomatic) << "there is no ring of pushes";
 }
 
-TEST(ChooseStrategyTest, ARuleThatNeedsWholeTensorsLeavesNoChoice) {
-  ChoiceInputs inputs = Inputs(4, 2);
-  inputs.can_shard = false;
-  EXPECT_EQ(ChooseStrategy(inputs).candidates.size(), 1u);
-  LimitWorkers(&inputs, 8);
-  EXPECT_EQ(ChooseStrategy(inputs).cause, ChoiceCause::kNothingFits);
-}
-
 TEST(ChooseStrategyTest, ALoneWorkerHasNobodyToSpeakTo) {
   ChoiceInputs inputs = Inputs(1);
   inputs.links = Links();

@@ -67,6 +67,7 @@ class StateBytesTest : public testing::Test {
   void Compare(const Layout& layout, const Strategy& strategy, const CrewSize& crew,
                int32_t parameter_bytes, int32_t gradient_bytes, int32_t micro_batches) {
     StateSize size{.elements = layout.padded_count(),
+                   .gathered_blocks = StepBuffers::GatheredBlocks(layout),
                    .bucket = 1 << 14,
                    .slots = 2,
                    .parameter_bytes = parameter_bytes,
