@@ -168,10 +168,6 @@ absl::Status CommunicatorImpl::Prepare(Call& call) {
 
 std::shared_ptr<Operation> CommunicatorImpl::Issue(Call call, const CollectiveOptions& options) {
   auto operation = std::make_shared<Operation>();
-  operation->issued_at = absl::Now();
-  operation->deadline =
-      operation->issued_at +
-      (options.timeout > absl::ZeroDuration() ? options.timeout : options_.default_timeout);
   operation->label = options.label;
   operation->step = options.step;
   absl::Status status;
@@ -201,13 +197,18 @@ std::shared_ptr<Operation> CommunicatorImpl::Issue(Call call, const CollectiveOp
       status = absl::ResourceExhaustedError(
           absl::StrCat(outstanding_.size(), " operations are outstanding; wait for some"));
     }
+    if (status.ok()) ++*last_sequence;
+    const bool starts = status.ok() && MayStartAtOnce(*operation, options);
+    // First of all: its peers see it that much earlier, and come while the rest is noted.
+    if (starts) status = engine_.Start(operation);
+    operation->issued_at = absl::Now();
+    operation->deadline =
+        operation->issued_at +
+        (options.timeout > absl::ZeroDuration() ? options.timeout : options_.default_timeout);
     outstanding_.push_back(operation);  // Also so that a failure reaches it.
     recorder_.Add(operation);
-    if (status.ok()) ++*last_sequence;
-    if (status.ok() && MayStartAtOnce(*operation, options)) {
-      // Its peers see it that much earlier.
+    if (starts) {
       operation->started_at = operation->issued_at;
-      status = engine_.Start(operation);
     } else if (status.ok()) {
       queued_.push_back(operation);
       has_queued_ = true;
@@ -230,7 +231,7 @@ bool CommunicatorImpl::MayStartAtOnce(const Operation& operation,
                                       const CollectiveOptions& options) const {
   // Without a driver the engine belongs to whoever holds mu_. In the window a start is short.
   return options.caller_waits && operation.window_plan != nullptr && !driven_ &&
-         outstanding_.size() == 1;
+         outstanding_.empty();
 }
 
 absl::Status CommunicatorImpl::Wait(Operation& operation) {

@@ -106,7 +106,7 @@ class CommunicatorImpl {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Checks the call, resolves its algorithm and leaves fingerprint and plan in last_.
   absl::Status Prepare(Call& call) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
-  // The operation, just added to outstanding_, need not wait for a driver to start it.
+  // The operation, about to be added to outstanding_, need not wait for a driver to start it.
   bool MayStartAtOnce(const Operation& operation, const CollectiveOptions& options) const
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mu_);
   // Drives until `own` is done; without one until nothing is outstanding. Requires: the caller has
