@@ -137,6 +137,14 @@ struct CheckpointsSpec {
   bool operator==(const CheckpointsSpec&) const = default;
 };
 
+// How a worker's contribution to a gradient is coded on its way (worker/compression).
+struct GradientCompression {
+  enum class Kind : uint8_t { kNone, kInt8, kTopK };
+  Kind kind = Kind::kNone;
+  double top_k_fraction = 0;  // of kTopK; in (0, 1]
+  bool operator==(const GradientCompression&) const = default;
+};
+
 struct CommunicationSpec {
   using Algorithm = SyncAlgorithm;
   Algorithm algorithm = Algorithm::kAutomatic;
@@ -149,6 +157,8 @@ struct CommunicationSpec {
   enum class SummationOrder : uint8_t { kCanonical, kAny };
   SummationOrder summation_order = SummationOrder::kCanonical;
   DType gradients = DType::kF32;  // or kBF16, kF16; kBF16 with that precision
+  // Then `gradients` is kBF16, the type of the sums.
+  GradientCompression compression;
   bool operator==(const CommunicationSpec&) const = default;
 };
 

@@ -27,6 +27,9 @@ constexpr int64_t kDayMs = 86'400'000;
 constexpr int64_t kHourMs = 3'600'000;
 constexpr int64_t kLeastBucketBytes = 256;  // Layout::kAlignment elements of f32
 constexpr int64_t kMaxBucketBytes = 1 << 30;
+constexpr double kUsualTopKFraction = 0.01;
+constexpr double kLeastTopKFraction = 0.001;  // one of a block of 1024
+constexpr double kMostTopKFraction = 0.5;
 constexpr int64_t kLeastStragglerMs = 100;  // waits are looked at this often
 constexpr int32_t kMaxKeptCheckpoints = 1'000;
 constexpr int kMaxSwitches = 1'000;
@@ -257,9 +260,34 @@ absl::StatusOr<CommunicationSpec> ConvertCommunication(const v1::Communication& 
     case v1::Communication::F16:
       spec.gradients = DType::kF16;
       break;
+    case v1::Communication::INT8:
+      spec.gradients = DType::kBF16;
+      spec.compression.kind = GradientCompression::Kind::kInt8;
+      break;
+    case v1::Communication::TOP_K:
+      spec.gradients = DType::kBF16;
+      spec.compression = {.kind = GradientCompression::Kind::kTopK,
+                          .top_k_fraction = communication.has_top_k_fraction()
+                                                ? communication.top_k_fraction()
+                                                : kUsualTopKFraction};
+      break;
     default:
-      return FieldError("communication.gradients", "F32, BF16, F16 or absent",
+      return FieldError("communication.gradients", "F32, BF16, F16, INT8, TOP_K or absent",
                         absl::StrCat("number ", static_cast<int>(communication.gradients())));
+  }
+  const bool keeps_largest = spec.compression.kind == GradientCompression::Kind::kTopK;
+  if (communication.has_top_k_fraction() && !keeps_largest) {
+    return FieldError("communication.top_k_fraction",
+                      "absent unless communication.gradients is TOP_K",
+                      absl::StrCat(communication.top_k_fraction()));
+  }
+  // Negated, so that NaN is refused.
+  if (const double fraction = spec.compression.top_k_fraction;
+      keeps_largest && !(fraction >= kLeastTopKFraction && fraction <= kMostTopKFraction)) {
+    return FieldError("communication.top_k_fraction",
+                      absl::StrCat(kLeastTopKFraction, " to ", kMostTopKFraction,
+                                   " (beyond, gradients BF16 are as few bytes)"),
+                      absl::StrCat(fraction));
   }
   spec.straggler_ms = communication.straggler_ms();
   if (spec.straggler_ms != 0) {
@@ -305,8 +333,12 @@ absl::StatusOr<JobSpec> JobSpecFromProto(const v1::JobDescription& description) 
   MUSTER_ASSIGN_OR_RETURN(spec.communication, ConvertCommunication(description.communication()));
   if (spec.training.precision == DType::kBF16) {
     const v1::Communication::GradientType type = description.communication().gradients();
-    if (type != v1::Communication::GRADIENT_TYPE_UNSPECIFIED && type != v1::Communication::BF16) {
-      return FieldError("communication.gradients", "BF16 or absent with training.precision BF16",
+    // Whatever is sent, sums are of the type of the parameters.
+    const bool fits = type == v1::Communication::GRADIENT_TYPE_UNSPECIFIED ||
+                      spec.communication.gradients == DType::kBF16;
+    if (!fits) {
+      return FieldError("communication.gradients",
+                        "BF16, INT8, TOP_K or absent with training.precision BF16",
                         v1::Communication::GradientType_Name(type));
     }
     spec.communication.gradients = DType::kBF16;

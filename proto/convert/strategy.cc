@@ -209,6 +209,14 @@ v1::Strategy ToProto(const Strategy& strategy) {
 
 absl::Status CheckStrategy(const JobSpec& spec, const Strategy& strategy, absl::string_view path) {
   const SyncAlgorithm algorithm = strategy.algorithm;
+  if (spec.communication.compression.kind != GradientCompression::Kind::kNone &&
+      algorithm != SyncAlgorithm::kAutomatic && algorithm != SyncAlgorithm::kRing &&
+      algorithm != SyncAlgorithm::kDirect) {
+    return FieldError(Field(path, "algorithm"),
+                      "RING, DIRECT or absent with communication.gradients INT8 or TOP_K, whose "
+                      "contributions are exchanged directly",
+                      Name(algorithm));
+  }
   if (IsHalfPrecision(spec.communication.gradients) && algorithm != SyncAlgorithm::kAutomatic &&
       algorithm != SyncAlgorithm::kRing && algorithm != SyncAlgorithm::kDirect &&
       algorithm != SyncAlgorithm::kStar && algorithm != SyncAlgorithm::kWindow) {

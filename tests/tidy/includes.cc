@@ -30,6 +30,7 @@ const std::vector<Layer>& Layers() {
       {"server/parameter_server/core",
        {"base", "collectives/reduce", "state", "server/parameter_server/core"}},
       {"server", {"base", "proto", "muster/v1", "collectives", "state", "server"}},
+      {"worker/compression", {"base", "state", "worker/compression"}},
       {"worker/core", {"base", "state", "worker/core"}},
       {"worker", {"base", "proto", "muster/v1", "collectives", "state", "worker"}},
       {"client/doctor", {"base", "collectives/topology", "client/doctor"}},
@@ -45,8 +46,8 @@ const char* const kOwnFolders[] = {"base",   "proto",  "muster/v1", "collectives
 
 // Time, random numbers and the network come in as arguments here.
 bool IsPure(const std::string& path) {
-  for (const char* folder : {"server/core", "server/parameter_server/core", "worker/core",
-                             "collectives/schedule", "collectives/model"}) {
+  for (const char* folder : {"server/core", "server/parameter_server/core", "worker/compression",
+                             "worker/core", "collectives/schedule", "collectives/model"}) {
     if (IsUnder(path, folder)) return true;
   }
   for (const char* file : {"state/bucket_order.", "state/bucket_slices.", "state/layout.",

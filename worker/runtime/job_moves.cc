@@ -8,6 +8,7 @@
 #include "base/status_macros.h"
 #include "state/move_state.h"
 #include "state/view_map.h"
+#include "worker/compression/gradient_codec.h"
 #include "worker/runtime/job_runner.h"
 
 namespace muster {
@@ -90,6 +91,42 @@ void JobRunner::KeepPartOf(const View& source) {
   coming_epoch_.reset();
 }
 
+void JobRunner::TakeResiduals(const View& view, const std::vector<ResidualsGiven>& given) {
+  if (!Carries(context_->spec().communication.compression)) return;
+  Residuals& residuals = replica_->buffers().residuals();
+  Incarnation self;
+  {
+    MutexLock lock(&mutex_);
+    self = self_;
+  }
+  for (const ResidualsGiven& each : given) {
+    // What a move that was not sealed everywhere has brought may come once more.
+    if (residuals_handed_on_.contains(each.from)) continue;
+    residuals.Equip(context_->layout().padded_count());
+    residuals.Take(each.values);
+    logger_.Info("residuals_taken", "carries what the gradients of a worker that leaves lacked",
+                 {{"worker", view.members[static_cast<size_t>(view.RankOf(each.from))].name}});
+  }
+  for (const Incarnation& leaves : view.leaving) {
+    residuals_handed_on_.insert(leaves);
+    if (leaves == self) residuals.Clear();
+  }
+}
+
+// What dies with a contributor is gone: the loss, for its part, of some steps' smallest gradients.
+void JobRunner::NoteContributors(const View& view) {
+  if (!Carries(context_->spec().communication.compression)) return;
+  for (const Member& member : contributors_) {
+    if (view.RankOf(member.incarnation) >= 0) continue;
+    if (residuals_handed_on_.contains(member.incarnation)) continue;
+    logger_.Warning("residuals_dropped",
+                    "what the gradients of a worker lacked so far is lost with it",
+                    {{"worker", member.name}});
+  }
+  contributors_.assign(view.members.begin(), view.members.begin() + view.workers());
+  residuals_handed_on_.clear();
+}
+
 void JobRunner::DoMove(const worker::MoveRanges& order) {
   const View& view = order.view;
   const std::shared_ptr<Communicator> communicator = MeshOf(view.epoch);
@@ -129,6 +166,15 @@ void JobRunner::DoMove(const worker::MoveRanges& order) {
   }
   const MoveOutcome moved = MoveState(*communicator, *plan, movable, move_options);
   if (!moved.status.ok()) return fail(moved.status, moved.culprit);
+  std::vector<ResidualsGiven> residuals;
+  if (Carries(context_->spec().communication.compression)) {
+    std::optional<Rank> culprit;
+    auto given =
+        HandOverResiduals(*communicator, view, replica_->buffers().residuals().carried(),
+                          context_->layout().padded_count(), options_.move_timeout, &culprit);
+    if (!given.ok()) return fail(given.status(), culprit);
+    residuals = *std::move(given);
+  }
   const ReplicaCounters counters = Decode(words);
   MUSTER_CHECK(counters.tag == view.resume) << "the state that moved is of another step";
   replica_->FinishMove(counters);
@@ -143,6 +189,7 @@ void JobRunner::DoMove(const worker::MoveRanges& order) {
   if (!core_.Dispatch(worker::MoveSealed{view.epoch}).adopt_part.has_value()) return;
   replica_->KeepOnly(/*newest=*/true);
   coming_epoch_.reset();
+  TakeResiduals(view, residuals);
   OfferState(view);
   logger_.Info("state_moved", "this worker holds its part of the state",
                {{"strategy", ToString(view.strategy)},

@@ -10,6 +10,7 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "worker/checkpoint/checkpoint_reader.h"
+#include "worker/compression/gradient_codec.h"
 #include "worker/runtime/available_memory.h"
 #include "worker/runtime/job_memory.h"
 
@@ -321,6 +322,11 @@ absl::Status JobRunner::MakeFresh(const worker::StartFresh& order) {
     return absl::FailedPreconditionError(absl::StrCat(
         order.fresh.checkpoint, ": holds step ", saved.step, ", expected step ", order.tag.step));
   }
+  if (Carries(context_->spec().communication.compression)) {
+    logger_.Info("residuals_empty",
+                 "checkpoints hold no residuals of gradients that are sent in part; they begin at "
+                 "zero");
+  }
   const std::vector<Range> ranges = RangesIn(order.view);
   return replica_->FillPart(ranges, [&](StatePart& part) -> absl::StatusOr<ReplicaCounters> {
     const auto into = [&part](int array) {
@@ -356,6 +362,8 @@ void JobRunner::DropState() {
   waits_.reset();
   metrics_.reset();
   coming_epoch_.reset();
+  contributors_.clear();
+  residuals_handed_on_.clear();
   sealed_part_.reset();
   trainer_.reset();
   meter_.reset();

@@ -12,8 +12,10 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/base/thread_annotations.h"
 #include "base/control/messages.h"
@@ -34,6 +36,7 @@
 #include "worker/runtime/mesh_operations.h"
 #include "worker/runtime/mesh_tuner.h"
 #include "worker/runtime/replica.h"
+#include "worker/runtime/residual_handover.h"
 #include "worker/runtime/saved_part.h"
 #include "worker/runtime/state_feed.h"
 #include "worker/runtime/step_meter.h"
@@ -140,6 +143,10 @@ class JobRunner : private CheckpointObserver, private LearningObserver {
   void DoMove(const worker::MoveRanges& order);
   void OfferState(const View& view) ABSL_LOCKS_EXCLUDED(mutex_);
   void KeepPartOf(const View& source);
+  // Of jobs whose contributions carry (worker/compression/residuals.h): what those who leave have
+  // handed on; and who contributes from now on, with a line for each residual that is lost.
+  void TakeResiduals(const View& view, const std::vector<ResidualsGiven>& given);
+  void NoteContributors(const View& view);
   // What placement gives this worker in the view.
   std::vector<Range> RangesIn(const View& view) const ABSL_LOCKS_EXCLUDED(mutex_);
   // nullptr if that mesh is not there (any more).
@@ -206,6 +213,9 @@ class JobRunner : private CheckpointObserver, private LearningObserver {
   // whether that is the whole state.
   std::optional<Epoch> coming_epoch_;
   bool coming_whole_ = false;
+  // Those of the last steps, and who of them has handed on its residuals.
+  std::vector<Member> contributors_;
+  std::set<Incarnation> residuals_handed_on_;
   // Of a sharded state that was sealed without a coordinator.
   std::optional<SavedPart> sealed_part_;
   Progress progress_;

@@ -147,6 +147,7 @@ void JobRunner::DoRunSteps(const View& view, Step first_step) {
   logger_.SetContext(communicator->rank(), view.epoch, first_step - 1);
   logger_.Info("view_active", "taking steps",
                {{"world_size", communicator->world_size()}, {"first_step", first_step}});
+  NoteContributors(view);
   Control control(*this, view, *communicator, std::move(checkpointer));
   const TrainingOutcome outcome = trainer_->Run(view, *communicator, first_step, control);
   switch (outcome.kind) {

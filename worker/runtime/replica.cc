@@ -59,6 +59,7 @@ absl::Status Replica::FillPart(
   remaining_.reset();
   part_ = StatePart();  // first, so that both are never here at once
   part_ = StatePart(std::move(ranges), arrays(), &pool_);
+  buffers_.residuals().Clear();  // they are of another state
   MUSTER_ASSIGN_OR_RETURN(counters_, fill(part_));
   return absl::OkStatus();
 }
@@ -114,6 +115,8 @@ void Replica::ApplyLocked(const CommitRecord& record, FlatGradient gradient) {
         ScalarsOf(record.step, record.gradient_norm, record.samples, counters_.update_count);
     scalars.tensor_factors = record.tensor_factors;
     UpdatePart(scalars, gradient);
+    // Of a step that this worker took; others it learns of.
+    if (!gradient.has_value()) buffers_.residuals().Commit();
     ++counters_.update_count;
     counters_.nonfinite_in_row = 0;
   } else {
@@ -207,7 +210,10 @@ void Replica::BeginMove(std::vector<Range> ranges, bool receives_all) {
   MutexLock lock(&mutex_);
   coming_.reset();
   remaining_.reset();
-  if (receives_all) part_ = StatePart();
+  if (receives_all) {
+    part_ = StatePart();
+    buffers_.residuals().Clear();
+  }
   if (ranges == part_.ranges()) return;
   const auto held = [this](Range range) { return part_.Holds(range); };
   if (!ranges.empty() && std::ranges::all_of(ranges, held)) {

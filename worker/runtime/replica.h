@@ -83,7 +83,8 @@ class Replica {
       ABSL_LOCKS_EXCLUDED(mutex_);
   void Initialize(uint64_t seed, const StateTag& tag) ABSL_LOCKS_EXCLUDED(mutex_);
 
-  // Lets `fill` write a part of `ranges`, which is zero before, then sets counters.
+  // Lets `fill` write a part of `ranges`, which is zero before, then sets counters. Residuals that
+  // were carried (worker/compression/residuals.h) are dropped.
   absl::Status FillPart(std::vector<Range> ranges,
                         const std::function<absl::StatusOr<ReplicaCounters>(StatePart& part)>& fill)
       ABSL_LOCKS_EXCLUDED(mutex_);
@@ -126,8 +127,9 @@ class Replica {
 
   // ---- training thread: moving
   // Makes room for a part of `ranges`, with what is held of it already. Nothing that is held
-  // changes. With `receives_all` what is held is dropped first. Where all of that part is held,
-  // there is nothing to come: it stays where it is, and the rest goes with KeepOnly.
+  // changes. With `receives_all` what is held is dropped first, residuals included. Where all of
+  // that part is held, there is nothing to come: it stays where it is, and the rest goes with
+  // KeepOnly.
   void BeginMove(std::vector<Range> ranges, bool receives_all) ABSL_LOCKS_EXCLUDED(mutex_);
   // All arrays, one after the other, of a range of the part that is held.
   void PackRange(Range range, absl::Span<std::byte> bytes) const;

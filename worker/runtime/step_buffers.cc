@@ -63,6 +63,7 @@ absl::Status StepBuffers::Equip(const StepMemoryShape& shape, const std::vector<
   Fit(reduced_halves_, !flat && rounds_gradients, ranges);
   Fit(own_halves_, rounds_parameters && !caches, ranges);
 
+  residuals_.Equip(shape.carries && shape.computes ? all : 0);
   if (caches) MUSTER_RETURN_IF_ERROR(Allocate(cache_, shape.parameters, all));
   if (flat) MUSTER_RETURN_IF_ERROR(Allocate(gradient_, shape.gradients, all));
   if (!flat) gradient_buffers_.resize(kBlockBuffers);

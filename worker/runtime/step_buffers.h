@@ -10,6 +10,7 @@
 //   gradient     stages 0, 1: g P; stages 2, 3: g q, and buffers of the largest block. Where the
 //                gradients of several micro-batches are added up: 4 P besides (of f32 instead)
 //   of each 16-bit type one block in f32, for compute
+//   residuals, where contributions are compressed by a codec that carries: 8 P
 // Where a block reads tensors of t others (tied parameters), of parameters t blocks more.
 // A parameter server has no cache; it has of gradients what stage 2 has.
 // Where buffers of the largest block would be more than all blocks (there are few, or one outweighs
@@ -38,6 +39,7 @@
 #include "state/gradient_norm.h"
 #include "state/layout.h"
 #include "state/range.h"
+#include "worker/compression/residuals.h"
 #include "worker/runtime/element_buffer.h"
 #include "worker/runtime/state_part.h"
 
@@ -52,6 +54,8 @@ struct StepMemoryShape {
   bool computes = true;
   DType parameters = DType::kF32;  // or kBF16, then of both
   DType gradients = DType::kF32;   // or one of 16 bits
+  // What the codes of contributions lack is added to the next gradient (worker/compression).
+  bool carries = false;
   bool operator==(const StepMemoryShape&) const = default;
 };
 
@@ -106,6 +110,8 @@ class StepBuffers {
     return wide_parameters_.floats().subspan(static_cast<size_t>(index * largest_block_),
                                              static_cast<size_t>(largest_block_));
   }
+  // Empty unless contributions carry, and on parameter servers.
+  Residuals& residuals() { return residuals_; }
   // Zeroes gradients that are added up.
   void ClearGradients();
 
@@ -130,6 +136,7 @@ class StepBuffers {
   std::vector<ElementBuffer> parameter_buffers_;
   ElementBuffer wide_gradients_;
   ElementBuffer wide_parameters_;
+  Residuals residuals_;
 };
 
 }  // namespace muster

@@ -15,6 +15,7 @@ StepMemory::StepMemory(Replica& replica, Communicator& communicator, const View&
       buffers_(replica.buffers()),
       layout_(replica.layout()),
       stage_(view.strategy.sharded_stage()),
+      compresses_(options.compression.kind != GradientCompression::Kind::kNone),
       exchange_(communicator, layout_, view, options) {
   MUSTER_CHECK_EQ(buffers_.shape().stage, stage_);
   MUSTER_CHECK(buffers_.shape().gradients == options.dtype);
@@ -198,11 +199,19 @@ absl::StatusOr<std::byte*> StepMemory::TakeGradientBuffer(int block) {
 absl::Status StepMemory::GradientsReady(int block) {
   if (!reduces_) return absl::OkStatus();
   std::byte* gradients = buffers_.Gradient(layout_.RangeOfBlock(block).offset);
+  float* contribution = nullptr;
   if (buffers_.rounds_gradients()) {
     if (gradients == nullptr) {
       MUSTER_ASSIGN_OR_RETURN(gradients, TakeGradientBuffer(block));
     }
-    if (buffers_.shape().computes) {
+    if (buffers_.shape().computes && compresses_) {
+      absl::Span<float> gradient = buffers_.WideGradient(block);
+      Residuals& residuals = buffers_.residuals();
+      if (!residuals.empty()) {
+        gradient = residuals.Contribution(layout_.RangeOfBlock(block), gradient);
+      }
+      contribution = gradient.data();
+    } else if (buffers_.shape().computes) {
       // Here a contribution is rounded (rule 17).
       NarrowToHalf(buffers_.shape().gradients, buffers_.WideGradient(block).data(),
                    reinterpret_cast<uint16_t*>(gradients), layout_.RangeOfBlock(block).count);
@@ -210,7 +219,7 @@ absl::Status StepMemory::GradientsReady(int block) {
   } else if (gradients == nullptr) {
     gradients = buffers_.GradientBuffer(SlotOf(gradient_slots_, block));
   }
-  exchange_.Start(step_, block, gradients);
+  exchange_.Start(step_, block, gradients, contribution);
   return absl::OkStatus();
 }
 

@@ -91,6 +91,7 @@ class StepMemory final : public BlockMemory {
   StepBuffers& buffers_;
   const Layout& layout_;
   const int stage_;
+  const bool compresses_;
   GradientExchange exchange_;
   std::optional<ParameterGather> gather_;
   Step step_ = 0;

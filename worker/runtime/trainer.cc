@@ -7,6 +7,7 @@
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "worker/checkpoint/training_state.h"
+#include "worker/compression/gradient_codec.h"
 #include "worker/runtime/connect_mesh.h"
 #include "worker/runtime/master_blocks.h"
 
@@ -51,6 +52,7 @@ GradientExchangeOptions Trainer::ExchangeOptions(const View& view) const {
   GradientExchangeOptions options;
   options.timeout = absl::Milliseconds(job_.spec().communication.timeout_ms);
   options.dtype = job_.spec().communication.gradients;
+  options.compression = job_.spec().communication.compression;
   options.algorithm = AlgorithmOf(CommunicationIn(view, job_.spec()));
   return options;
 }
@@ -165,7 +167,8 @@ absl::Status Trainer::Equip(const View& view, const Communicator& communicator) 
                          .accumulates = computes && several,
                          .computes = computes,
                          .parameters = job_.spec().training.precision,
-                         .gradients = job_.spec().communication.gradients});
+                         .gradients = job_.spec().communication.gradients,
+                         .carries = Carries(job_.spec().communication.compression)});
 }
 
 absl::StatusOr<Trainer::Computed> Trainer::ComputeGradients(const Communicator& communicator,

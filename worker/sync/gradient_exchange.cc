@@ -22,6 +22,11 @@ GradientExchange::GradientExchange(Communicator& communicator, const Layout& lay
       computes_(communicator.rank() < view.workers()) {
   const Rank self = communicator.rank();
   MUSTER_CHECK_EQ(map_.slices.owners(), communicator.world_size());
+  if (options.compression.kind != GradientCompression::Kind::kNone) {
+    MUSTER_CHECK(options.dtype == DType::kBF16) << Name(options.dtype);
+    compressed_.emplace(communicator, layout, map_, /*shared=*/!strategy_.sharded(),
+                        options.compression);
+  }
   started_.reserve(layout.buckets().size());
   if (!strategy_.sharded()) {
     const Chunk chunk = ChunkOf(layout.padded_count(), communicator.world_size(), self);
@@ -52,13 +57,23 @@ CollectiveOptions GradientExchange::OptionsOf(std::string label) const {
   return options;
 }
 
-void GradientExchange::Start(Step step, int block, void* gradients) {
+void GradientExchange::Start(Step step, int block, void* gradients, float* contribution) {
   step_ = step;
+  const int64_t begin = layout_.RangeOfBlock(block).offset;
   Started started{.block = block, .gradients = static_cast<std::byte*>(gradients)};
   for (const int i : BucketsAsCompleted(layout_, block)) {
     if (layout_.buckets()[i].frozen) continue;  // on every rank: the layout is the same
     started.buckets.push_back(i);
-    started.sums.push_back(Sum(started, i));
+    if (!compressed_.has_value()) {
+      started.sums.push_back(Sum(started, i));
+      continue;
+    }
+    CollectiveOptions options = OptionsOf(absl::StrCat("codes of bucket ", i));
+    options.algorithm = Algorithm::kAuto;  // what the job names is of sums
+    float* const from =
+        contribution == nullptr ? nullptr : contribution + layout_.buckets()[i].offset - begin;
+    started.codes.push_back(compressed_->Start(i, from, options));
+    started.sums.push_back(started.codes.back().work);
   }
   started_.push_back(std::move(started));
 }
@@ -83,6 +98,22 @@ Work GradientExchange::Sum(const Started& started, int bucket) {
   return communicator_.AllReduceV(data, data, order, options_.dtype, ReduceOp::kSum, options);
 }
 
+// What this rank sums of the bucket, and where others need it, starts to hand it to them.
+absl::Status GradientExchange::SumCodes(size_t index, Started& started) {
+  const int bucket = started.buckets[index];
+  std::byte* const data = At(started, layout_.buckets()[bucket].offset);
+  const absl::Status summed =
+      compressed_->Sum(std::move(started.codes[index]), reinterpret_cast<uint16_t*>(data));
+  if (!summed.ok()) culprit_ = compressed_->culprit();
+  MUSTER_RETURN_IF_ERROR(summed);
+  if (strategy_.sharded() || compressed_->EverybodySums(bucket)) return summed;
+  const Range mine = compressed_->SummedHere(bucket);
+  started.copies.push_back(
+      communicator_.AllGather(At(started, mine.offset), data, map_.slices.CountsOf(bucket),
+                              options_.dtype, OptionsOf(absl::StrCat("sums of bucket ", bucket))));
+  return summed;
+}
+
 // The owner's sum of its slice goes to those who hold copies of the shard, so that they can apply
 // the step as well and one death loses nothing (docs/protocol.md, rule 11).
 void GradientExchange::HandToReplicas(int bucket, Started& started) {
@@ -103,6 +134,7 @@ absl::Status GradientExchange::FinishSums(Started& started) {
   started.summed = true;
   for (size_t i = 0; i < started.sums.size(); ++i) {
     MUSTER_RETURN_IF_ERROR(WaitFor(started.sums[i]));
+    if (compressed_.has_value()) MUSTER_RETURN_IF_ERROR(SumCodes(i, started));
     HandToReplicas(started.buckets[i], started);
   }
   return absl::OkStatus();

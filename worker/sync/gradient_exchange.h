@@ -1,7 +1,8 @@
 // How the gradients of a step meet, bucket by bucket, while backward still runs: summed everywhere
 // where every rank holds everything (all-reduce), or each slice for those who hold its shard
 // (reduce-scatter, or push where members serve; then the owner hands it to its replicas). All sum
-// by the same cut, in the same order, so they make the same bits (docs/algorithms.md).
+// by the same cut, in the same order, so they make the same bits (docs/algorithms.md). Where
+// contributions are compressed they go to whoever sums them as they are (compressed_sums.h).
 //
 // One object serves one view. Used by one thread, except that the communicator may be aborted from
 // any.
@@ -20,11 +21,13 @@
 #include "base/control/messages.h"
 #include "base/dtype.h"
 #include "base/ids.h"
+#include "base/job_spec.h"
 #include "collectives/engine/communicator.h"
 #include "state/layout.h"
 #include "state/range.h"
 #include "state/view_map.h"
 #include "worker/sync/commit_exchange.h"
+#include "worker/sync/compressed_sums.h"
 
 namespace muster {
 
@@ -32,6 +35,8 @@ struct GradientExchangeOptions {
   Algorithm algorithm = Algorithm::kAuto;
   absl::Duration timeout = absl::Seconds(30);  // of one collective
   DType dtype = DType::kF32;                   // of the gradients
+  // Of contributions; then dtype, that of their sums, is kBF16.
+  GradientCompression compression;
 };
 
 class GradientExchange {
@@ -44,8 +49,10 @@ class GradientExchange {
   // Starts summing the buckets of `block` in place, those that are frozen left out. `gradients` is
   // the block's, from its first element on (of a parameter server, which has none, room for them),
   // and belongs to the exchange until FinishBlock or Finish. Each block once per step, in the same
-  // order on every rank, as are the calls of FinishBlock.
-  void Start(Step step, int block, void* gradients);
+  // order on every rank, as are the calls of FinishBlock. Where contributions are compressed,
+  // `contribution` is the block's in f32, and is the caller's again, with what its codes lack if
+  // they carry (gradient_codec.h), when the call returns; `gradients` is then room for the sums.
+  void Start(Step step, int block, void* gradients, float* contribution = nullptr);
 
   // Waits until a block is summed, as far as this rank holds it (elsewhere anything may stand).
   absl::Status FinishBlock(int block);
@@ -81,9 +88,10 @@ class GradientExchange {
   struct Started {
     int block = 0;
     std::byte* gradients = nullptr;
-    std::vector<int> buckets;  // as completed
-    std::vector<Work> sums;    // of each
-    std::vector<Work> copies;  // to and from replicas, once the sums are there
+    std::vector<int> buckets;                     // as completed
+    std::vector<Work> sums;                       // of each
+    std::vector<CompressedSums::Exchange> codes;  // instead, where contributions are compressed
+    std::vector<Work> copies;  // of what was summed, to whoever else is to have it
     bool summed = false;
   };
   CollectiveOptions OptionsOf(std::string label) const;
@@ -91,6 +99,7 @@ class GradientExchange {
   // An element of the block's gradients.
   std::byte* At(const Started& started, int64_t element) const;
   absl::Status FinishSums(Started& started);
+  absl::Status SumCodes(size_t index, Started& started);
   absl::Status FinishCopies(Started& started);
   void HandToReplicas(int bucket, Started& started);
   absl::Status SumWords(Step step, const char* label, absl::Span<int64_t> words);
@@ -102,6 +111,7 @@ class GradientExchange {
   const ViewMap map_;
   const Strategy strategy_;
   const bool computes_;  // this rank contributes
+  std::optional<CompressedSums> compressed_;
   // To whom this rank hands its slices, and from whom it gets theirs: one pair for each replica.
   std::vector<std::pair<Rank, Rank>> replicas_;
   std::vector<Range> norm_ranges_;

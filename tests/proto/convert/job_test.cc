@@ -380,13 +380,6 @@ INSTANTIATE_TEST_SUITE_P(
                   j.mutable_training()->set_precision(static_cast<v1::Training::Precision>(5));
                 },
                 "training.precision: must be F32, BF16 or absent, got number 5"},
-        BadCase{"GradientsUnlikeParameters",
-                [](auto& j) {
-                  j.mutable_training()->set_precision(v1::Training::BF16);
-                  j.mutable_communication()->set_gradients(v1::Communication::F16);
-                },
-                "communication.gradients: must be BF16 or absent with training.precision BF16, got "
-                "F16"},
         BadCase{"RoundedAtEveryHop",
                 [](auto& j) {
                   j.mutable_communication()->set_gradients(v1::Communication::BF16);

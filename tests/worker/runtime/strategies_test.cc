@@ -53,14 +53,21 @@ TEST_F(StrategiesTest, ParameterServersMakeTheSameBits) {
 
 TEST_F(StrategiesTest, StrategiesMakeTheSameBitsOfRoundedTypes) {
   spec_.training.evaluate_every = 5;
+  using Kind = GradientCompression::Kind;
   struct Types {
     DType parameters;
     DType gradients;
+    GradientCompression compression = {};
   };
-  for (const Types& types : {Types{DType::kBF16, DType::kBF16}, Types{DType::kF32, DType::kBF16},
-                             Types{DType::kF32, DType::kF16}}) {
+  const GradientCompression top_k{.kind = Kind::kTopK, .top_k_fraction = 0.05};
+  for (const Types& types :
+       {Types{DType::kBF16, DType::kBF16}, Types{DType::kF32, DType::kBF16},
+        Types{DType::kF32, DType::kF16}, Types{DType::kF32, DType::kBF16, {.kind = Kind::kInt8}},
+        Types{DType::kBF16, DType::kBF16, {.kind = Kind::kInt8}},
+        Types{DType::kF32, DType::kBF16, top_k}}) {
     spec_.training.precision = types.parameters;
     spec_.communication.gradients = types.gradients;
+    spec_.communication.compression = types.compression;
     for (int micro_batch : {4, 16, 48}) {
       const int workers = 3;
       spec_.training.micro_batch = micro_batch;
@@ -75,8 +82,9 @@ TEST_F(StrategiesTest, StrategiesMakeTheSameBitsOfRoundedTypes) {
           {.sync = SyncPath::kParameterServer, .servers = 1, .mixed = true},
       };
       for (const Strategy& strategy : strategies) {
-        SCOPED_TRACE(absl::StrCat(Name(types.parameters), " ", Name(types.gradients),
-                                  ", micro-batches of ", micro_batch, ", ", ToString(strategy)));
+        SCOPED_TRACE(absl::StrCat(Name(types.parameters), " ", Name(types.gradients), " ",
+                                  static_cast<int>(types.compression.kind), ", micro-batches of ",
+                                  micro_batch, ", ", ToString(strategy)));
         ExpectSame(TrainIn(workers, strategy), expected);
       }
     }
