@@ -28,6 +28,8 @@ struct JobPlan {
   Strategy strategy;                     // at the start
   bool automatic = false;                // path, stage and servers of it are chosen here
   std::vector<StrategySwitch> switches;  // in rising order of steps
+  // Workers have something of their own that they hand on before they leave, whatever the strategy.
+  bool workers_hand_on = false;
   bool operator==(const JobPlan&) const = default;
 };
 

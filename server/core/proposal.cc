@@ -283,12 +283,17 @@ void CoordinatorCore::DecideNow() {
   }
   const Strategy strategy = StrategyFor(decision.resume.step, crew);
   const std::string oversize = Oversize(decision.resume.step, crew);
+  const bool hands_on = Job()->plan.workers_hand_on &&
+                        std::any_of(answers.begin(), answers.end(), [&](const Answer& answer) {
+                          return !IsServer(answer.worker) && IsDraining(answer.worker) &&
+                                 !Contains(last.leaving, answer.worker);
+                        });
   // Where everybody is to hold everything and whoever can go on does, nothing moves. Otherwise
   // whoever has answered can go on, with what it receives.
-  const bool moves =
-      strategy.sharded() || std::any_of(answers.begin(), answers.end(), [&](const Answer& answer) {
-        return Contains(decision.holding, answer.worker) && !answer.holdings.whole;
-      });
+  const bool moves = strategy.sharded() || hands_on ||
+                     std::any_of(answers.begin(), answers.end(), [&](const Answer& answer) {
+                       return Contains(decision.holding, answer.worker) && !answer.holdings.whole;
+                     });
   std::vector<Incarnation> members;
   for (const Answer& answer : answers) {
     const bool can_follow =

@@ -105,6 +105,8 @@ absl::StatusOr<v1::Job> CoordinatorHost::SubmitJob(const v1::SubmitJobRequest& r
   plan.strategy = spec.strategy;
   plan.automatic = spec.automatic;
   plan.switches = spec.switches;
+  // The residuals of gradients that are sent in part.
+  plan.workers_hand_on = spec.communication.compression.kind == GradientCompression::Kind::kTopK;
 
   const absl::Time now = absl::Now();
   absl::Status stored = store_.PutDescription(

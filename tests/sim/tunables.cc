@@ -119,6 +119,7 @@ Tunables ChooseTunables(Dice& dice) {
     t.plan.switches.push_back(
         {dice.Between(1, static_cast<int>(t.plan.total_steps) - 1), ChooseStrategy(dice)});
   }
+  t.plan.workers_hand_on = dice.Chance(0.3);
   if (dice.Chance(0.4)) ChooseByPolicy(dice, t);
   return t;
 }

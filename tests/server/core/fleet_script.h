@@ -23,6 +23,9 @@ class FleetScript {
     Render(core_.Start(now_));
   }
 
+  // Of jobs that are submitted.
+  bool workers_hand_on = false;
+
   CoordinatorCore& core() { return core_; }
   WorkerStatus& status(uint64_t worker) { return statuses_[worker]; }
   void Wait(absl::Duration time) { now_ += time; }
@@ -41,6 +44,7 @@ class FleetScript {
     submitted.plan.max_workers = max_workers;
     submitted.plan.total_steps = steps;
     submitted.plan.strategy = strategy;
+    submitted.plan.workers_hand_on = workers_hand_on;
     submitted.request_id = "r";
     return Feed(submitted);
   }

@@ -216,6 +216,32 @@ TEST(ViewChangeTest, ADrainAbortsNothing) {
               ElementsAre("changed to view 2: drain w2", "#2 <- release"));
 }
 
+// Whoever leaves is in a view on hold first, where it can give what is its own to those who stay.
+TEST(ViewChangeTest, WhoeverHandsOnSomethingDrainsByAViewOfItsOwn) {
+  FleetScript fleet;
+  fleet.workers_hand_on = true;
+  fleet.StartJob(2, 7);
+  fleet.status(2).drain_requested = true;
+  EXPECT_THAT(fleet.Say(2), ElementsAre("#1 <- pause 1", "#2 <- pause 1"));
+  fleet.Run(1, 1, {1, 8, 1}, WorkerPhase::kPaused);
+  fleet.Run(2, 1, {1, 8, 1}, WorkerPhase::kPaused);
+  fleet.Answer(1, 2);
+  fleet.Answer(2, 2);
+  const View view = *fleet.core().FindJob("j")->view;
+  EXPECT_EQ(view.members.size(), 2u);
+  EXPECT_EQ(view.leaving, std::vector<Incarnation>{Incarnation{2}});
+  EXPECT_TRUE(view.hold);
+  fleet.Run(1, 2, {1, 8, 1}, WorkerPhase::kPaused);
+  fleet.Run(2, 2, {1, 8, 1}, WorkerPhase::kPaused);
+  fleet.Answer(1, 3);
+  fleet.Answer(2, 3);
+  const View last = *fleet.core().FindJob("j")->view;
+  EXPECT_EQ(last.epoch, 3u);
+  EXPECT_EQ(last.members.size(), 1u);
+  EXPECT_FALSE(last.hold);
+  EXPECT_THAT(fleet.Run(1, 3, {1, 8, 1}), testing::Contains("#2 <- release"));
+}
+
 TEST(ViewChangeTest, AnIdleWorkerDrainsAtOnce) {
   FleetScript fleet;
   fleet.status(1).drain_requested = true;
