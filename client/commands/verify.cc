@@ -55,7 +55,9 @@ class Verification {
     }
     int number = 0;
     for (const Kill kill : kSwitchingRuns) {
-      MUSTER_RETURN_IF_ERROR(RunOne(DrawSwitches(usable, plan_, ++number, kill)));
+      VerifyRun run = DrawSwitches(usable, plan_, ++number, kill);
+      if (kill != Kill::kNone && run.skipped.empty()) run.skipped = WhyNoDeaths(job);
+      MUSTER_RETURN_IF_ERROR(RunOne(run));
     }
     return absl::OkStatus();
   }

@@ -181,6 +181,12 @@ VerifyRun DrawSwitches(const std::vector<Strategy>& strategies, const VerifyPlan
   return run;
 }
 
+std::string WhyNoDeaths(const v1::JobDescription& job) {
+  if (job.communication().gradients() != v1::Communication::TOP_K) return "";
+  return "with communication.gradients TOP_K what a worker has not sent yet is lost with it, so "
+         "bits differ after a death";
+}
+
 std::string KilledWorker(const VerifyRun& run) {
   return run.kill == Kill::kNone ? "" : absl::StrCat("worker-", run.killed_worker);
 }

@@ -55,6 +55,10 @@ std::vector<VerifyRun> PlanStrategies(const v1::JobDescription& job,
 VerifyRun DrawSwitches(const std::vector<Strategy>& strategies, const VerifyPlanOptions& options,
                        int number, Kill kill);
 
+// Why bits after a death are not those of an undisturbed run of the job; empty: they are.
+// Requires: `job` is valid.
+std::string WhyNoDeaths(const v1::JobDescription& job);
+
 // "worker-2"; empty if none is killed.
 std::string KilledWorker(const VerifyRun& run);
 

@@ -66,6 +66,32 @@ class VerifyTest(FleetTest):
         self.assertEqual([each["verdict"] for each in found["runs"]],
                          ["reference"] + ["equal"] * 12, text)
 
+    def test_compressed_gradients_end_with_the_same_bits(self):
+        hashes = set()
+        for gradients, killed in (({"gradients": "int8"}, "equal"),
+                                  ({"gradients": "top_k", "top_k_fraction": 0.05}, "skipped")):
+            job = self.small_job()
+            described = json.loads(job.read_text())
+            described["communication"] = gradients
+            job.write_text(json.dumps(described))
+            code, text, found = self.verify("--job", job, "--workers", 3, "--servers", 1,
+                                            "--transport", "shm", "--seed", 6)
+            self.assertEqual(code, 0, text)
+            runs = {each["name"]: each for each in found["runs"]}
+            verdicts = {name: each["verdict"] for name, each in runs.items()}
+            self.assertEqual(verdicts, {
+                "ring-shm": "reference", "direct-shm": "equal", "window-shm": "skipped",
+                "stage-1-shm": "equal", "stage-2-shm": "equal", "stage-3-shm": "equal",
+                "servers-on-workers-shm": "equal", "servers-dedicated-shm": "equal",
+                "servers-mixed-shm": "equal", "switches-1": "equal", "switches-2": "equal",
+                "switches-kill-moving": killed, "switches-kill-training": killed}, text)
+            self.assertIn("exchanged directly", runs["window-shm"]["reason"])
+            if killed == "skipped":
+                self.assertIn("is lost with it", runs["switches-kill-moving"]["reason"])
+            hashes.add(found["runs"][0]["parameters_sha256"])
+            shutil.rmtree(self.directory / "runs")
+        self.assertEqual(len(hashes), 2)
+
     def test_a_run_that_differs_is_located(self):
         # Under stage 2 workers read data of which one pixel is another; under stage 1 only when
         # they run for the first time.

@@ -208,5 +208,19 @@ TEST(JobOfRunTest, IsTheJobByTheRunsStrategies) {
               AllOf(HasSubstr("x: "), HasSubstr("16-bit gradients")));
 }
 
+// Compressed contributions are exchanged directly, whatever sums them; what TOP_K carries from step
+// to step dies with its worker.
+TEST(CompressedGradientsTest, LeaveOutWhatCannotBeEqual) {
+  v1::JobDescription job = Example();
+  EXPECT_EQ(WhyNoDeaths(job), "");
+  for (const auto gradients : {v1::Communication::INT8, v1::Communication::TOP_K}) {
+    job.mutable_communication()->set_gradients(gradients);
+    EXPECT_EQ(WhyNoDeaths(job).empty(), gradients == v1::Communication::INT8);
+    for (const VerifyRun& run : PlanStrategies(job, Options())) {
+      EXPECT_EQ(run.skipped.empty(), run.name != "window-shm") << run.name << run.skipped;
+    }
+  }
+}
+
 }  // namespace
 }  // namespace muster
