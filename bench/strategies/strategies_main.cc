@@ -4,7 +4,9 @@
 // pass without compute over all blocks, and the update. Memory is what the allocator has handed out
 // (allocations.h), by rank, beside the formulas of the ZeRO paper (Rajbhandari et al., SC 2020,
 // section 5) and the buffers of single blocks that step_buffers.h states. Bytes on the network are
-// those that a rank hands to its transport in one step, headers and the commit included.
+// those that a rank hands to its transport in one step, headers and the commit included: of
+// gradients sent as they are beside the paper's, and of compressed ones beside what follows from
+// the codecs (docs/algorithms.md, Compressed gradients).
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
@@ -25,6 +27,7 @@
 #include "bench/strategies/counting_transport.h"
 #include "collectives/transport/in_process_transport.h"
 #include "state/view_map.h"
+#include "worker/compression/gradient_codec.h"
 #include "worker/runtime/replica.h"
 #include "worker/runtime/step_memory.h"
 
@@ -37,6 +40,12 @@ struct Settings {
   int64_t bucket_bytes = 1 << 20;
   std::vector<int> ranks = {1, 2, 4, 8};
   std::string json;
+};
+
+struct Types {
+  DType parameters = DType::kF32;
+  DType gradients = DType::kF32;
+  GradientCompression compression;
 };
 
 struct Row {
@@ -87,9 +96,10 @@ struct Worker {
                 {.schedule = LearningRateSchedule::kConstant, .peak = 1e-3, .total_steps = 1000},
                 /*clip_norm=*/0) {}
 
-  absl::Status Step(Communicator& communicator, const View& view, DType precision,
+  absl::Status Step(Communicator& communicator, const View& view, const Types& types,
                     muster::Step step) {
-    StepMemory memory(replica, communicator, view, {.dtype = precision});
+    StepMemory memory(replica, communicator, view,
+                      {.dtype = types.gradients, .compression = types.compression});
     memory.BeginStep(step);
     memory.BeginPass(/*reduces=*/true);
     MUSTER_RETURN_IF_ERROR(memory.DryPass());
@@ -114,7 +124,8 @@ void OnEachRank(size_t ranks, absl::FunctionRef<void(size_t)> work) {
   for (std::thread& thread : threads) thread.join();
 }
 
-Row Measure(const Settings& settings, int workers, const Strategy& strategy, DType precision) {
+Row Measure(const Settings& settings, int workers, const Strategy& strategy, const Types& types) {
+  const DType precision = types.parameters;
   const Layout layout = MakeLayout(settings, precision);
   const auto rule = UpdateRule::Create(AdamWOptions{}, layout).value();
   const View view = MakeView(workers, strategy);
@@ -139,13 +150,14 @@ Row Measure(const Settings& settings, int workers, const Strategy& strategy, DTy
     const absl::Status equipped = replica.Equip({.stage = strategy.sharded_stage(),
                                                  .computes = computes,
                                                  .parameters = precision,
-                                                 .gradients = precision});
+                                                 .gradients = types.gradients,
+                                                 .carries = Carries(types.compression)});
     MUSTER_CHECK(equipped.ok()) << equipped;
   });
   const int64_t held = AllocatedBytes() - before;
   const auto step_all = [&](muster::Step step) {
     OnEachRank(ranks, [&](size_t rank) {
-      const absl::Status status = members[rank]->Step(*communicators[rank], view, precision, step);
+      const absl::Status status = members[rank]->Step(*communicators[rank], view, types, step);
       MUSTER_CHECK(status.ok()) << status;
     });
   };
@@ -194,6 +206,56 @@ Row Measure(const Settings& settings, int workers, const Strategy& strategy, DTy
   return row;
 }
 
+// Bytes that a worker sends per f32 parameter in a step, without headers, as the schedules say.
+double BytesOf(const Types& types, int stage, double n) {
+  const double parameters = stage == 0 ? 0 : stage == 3 ? 8 : 4;
+  if (types.compression.kind == GradientCompression::Kind::kNone) {
+    const auto bytes = static_cast<double>(SizeOf(types.gradients));
+    return (n - 1) / n * ((stage == 0 ? 2 : 1) * bytes + parameters);
+  }
+  const GradientCodec codec(types.compression);
+  const double code = static_cast<double>(codec.BytesOf(codec.block_elements())) /
+                      static_cast<double>(codec.block_elements());
+  if (stage > 0) return (n - 1) / n * (code + parameters);
+  return std::min((n - 1) * code, (n - 1) / n * (code + 2));
+}
+
+// The second table: what the types of gradients cost on the network.
+void MeasureGradients(const Settings& settings, nlohmann::ordered_json& results) {
+  using Kind = GradientCompression::Kind;
+  const std::pair<const char*, Types> kinds[] = {
+      {"f32", {}},
+      {"bf16", {.gradients = DType::kBF16}},
+      {"int8", {.gradients = DType::kBF16, .compression = {.kind = Kind::kInt8}}},
+      {"top-k 0.01",
+       {.gradients = DType::kBF16, .compression = {.kind = Kind::kTopK, .top_k_fraction = 0.01}}}};
+  std::printf(
+      "\ngradients of f32 parameters; bytes sent per parameter, worker and step\n"
+      "%-10s %-10s %5s  %8s %8s %7s %7s\n",
+      "strategy", "gradients", "ranks", "sent", "formula", "ratio", "of f32");
+  for (const int workers : settings.ranks) {
+    if (workers == 1) continue;
+    for (const int stage : {0, 2, 3}) {
+      double full = 0;
+      for (const auto& [name, types] : kinds) {
+        const Row row = Measure(settings, workers, {.stage = stage, .replicas = 0}, types);
+        const double sent = row.sent * sizeof(float);
+        const double formula = BytesOf(types, stage, workers);
+        if (full == 0) full = sent;
+        std::printf("stage %-4d %-10s %5d  %8.4f %8.4f %7.3f %7.3f\n", stage, name, workers, sent,
+                    formula, sent / formula, sent / full);
+        std::fflush(stdout);
+        results.push_back({{"strategy", ToString(row.strategy)},
+                           {"workers", workers},
+                           {"gradients", name},
+                           {"sent_bytes_per_parameter", sent},
+                           {"formula_bytes_per_parameter", formula},
+                           {"of_f32", sent / full}});
+      }
+    }
+  }
+}
+
 nlohmann::ordered_json ToJson(const Row& row) {
   return {{"strategy", ToString(row.strategy)},
           {"workers", row.workers},
@@ -229,7 +291,8 @@ int Main(int argc, char** argv) {
   for (const DType precision : {DType::kBF16, DType::kF32}) {
     for (const int workers : settings.ranks) {
       for (int stage = 0; stage <= kMaxStage; ++stage) {
-        const Row row = Measure(settings, workers, {.stage = stage, .replicas = 0}, precision);
+        const Row row = Measure(settings, workers, {.stage = stage, .replicas = 0},
+                                {.parameters = precision, .gradients = precision});
         std::printf("stage %-4d %5s %5d  %8.3f %8.3f %8.3f %7.3f %8.3f  %8.4f %8.4f %7.3f\n", stage,
                     std::string(Name(precision)).c_str(), workers, row.held, row.formula,
                     row.buffers, (row.held - row.buffers) / row.formula, row.most, row.sent,
@@ -239,6 +302,7 @@ int Main(int argc, char** argv) {
       }
     }
   }
+  MeasureGradients(settings, results);
   if (settings.json.empty()) return 0;
   std::ofstream file(settings.json);
   file << results.dump(2) << "\n";
