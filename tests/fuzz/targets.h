@@ -12,6 +12,7 @@ namespace muster {
 extern const FuzzTarget kAddressTarget;          // address_fuzz.cc
 extern const FuzzTarget kManifestTarget;         // checkpoint_fuzz.cc
 extern const FuzzTarget kSafetensorsTarget;      // checkpoint_fuzz.cc
+extern const FuzzTarget kCodedGradientTarget;    // coded_gradient_fuzz.cc
 extern const FuzzTarget kCommitRecordTarget;     // commit_record_fuzz.cc
 extern const FuzzTarget kSessionRequestTarget;   // control_messages_fuzz.cc
 extern const FuzzTarget kSessionResponseTarget;  // control_messages_fuzz.cc
@@ -42,7 +43,8 @@ inline constexpr std::array kAllFuzzTargets = {&kAddressTarget,        &kManifes
                                                &kLearnRequestTarget,   &kPayloadFrameTarget,
                                                &kStateTransferTarget,  &kTcpDataHeaderTarget,
                                                &kTcpControlTarget,     &kTcpHelloTarget,
-                                               &kTcpAnswerTarget,      &kMeshStreamTarget};
+                                               &kTcpAnswerTarget,      &kMeshStreamTarget,
+                                               &kCodedGradientTarget};
 
 // Null if there is none of that name.
 inline const FuzzTarget* FindFuzzTarget(absl::string_view name) {
