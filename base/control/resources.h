@@ -24,6 +24,7 @@ struct StateSize {
   int32_t parameter_bytes = 4;
   int32_t gradient_bytes = 4;
   int32_t micro_batches = 1;  // of a step, over all workers
+  int32_t carried_bytes = 0;  // for each element, of what a worker's compressed gradients lack
   bool operator==(const StateSize&) const = default;
 };
 

@@ -53,6 +53,7 @@ int64_t StateBytes(const StateSize& size, const Strategy& strategy, const CrewSi
   bytes += size.gradient_bytes * (flat ? all : buffers + held);
   if (half_gradients && computes) bytes += kF32Bytes * (accumulates ? all : size.largest_block);
   if (half_parameters && computes) bytes += kF32Bytes * size.largest_block;
+  if (computes) bytes += size.carried_bytes * all;
   return bytes;
 }
 

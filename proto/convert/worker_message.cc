@@ -46,6 +46,7 @@ v1::StateSize SizeToProto(const StateSize& size) {
   proto.set_parameter_bytes(size.parameter_bytes);
   proto.set_gradient_bytes(size.gradient_bytes);
   proto.set_micro_batches(size.micro_batches);
+  proto.set_carried_bytes(size.carried_bytes);
   return proto;
 }
 
@@ -66,6 +67,7 @@ absl::StatusOr<StateSize> SizeFromProto(const v1::StateSize& size, absl::string_
   MUSTER_RETURN_IF_ERROR(CheckRange(Field(path, "gradient_bytes"), size.gradient_bytes(), 1, 16));
   MUSTER_RETURN_IF_ERROR(
       CheckRange(Field(path, "micro_batches"), size.micro_batches(), 1, INT32_MAX));
+  MUSTER_RETURN_IF_ERROR(CheckRange(Field(path, "carried_bytes"), size.carried_bytes(), 0, 16));
   return StateSize{.elements = size.elements(),
                    .largest_block = size.largest_block(),
                    .gathered_blocks = size.gathered_blocks(),
@@ -73,7 +75,8 @@ absl::StatusOr<StateSize> SizeFromProto(const v1::StateSize& size, absl::string_
                    .slots = size.slots(),
                    .parameter_bytes = size.parameter_bytes(),
                    .gradient_bytes = size.gradient_bytes(),
-                   .micro_batches = size.micro_batches()};
+                   .micro_batches = size.micro_batches(),
+                   .carried_bytes = size.carried_bytes()};
 }
 
 v1::LinkSpeeds LinksToProto(const LinkSpeeds& links) {

@@ -19,7 +19,8 @@ constexpr int kMostDoublings = 32;
 void Add(const StateSize& size, Digest* digest) {
   digest->Add(static_cast<uint64_t>(size.elements));
   digest->Add(static_cast<uint64_t>(size.largest_block));
-  digest->Add(static_cast<uint64_t>(size.gathered_blocks));
+  digest->Add(static_cast<uint64_t>(size.gathered_blocks) << 32 |
+              static_cast<uint64_t>(size.carried_bytes));
   digest->Add(static_cast<uint64_t>(size.bucket));
   digest->Add(static_cast<uint64_t>(size.slots) << 32 | static_cast<uint64_t>(size.micro_batches));
   digest->Add(static_cast<uint64_t>(size.parameter_bytes) << 32 |

@@ -6,8 +6,6 @@
 // what, and stay as they are when the strategy changes. The step under way has its own, which count
 // once it is applied (docs/protocol.md, rule 7); a step that is dropped leaves no trace. Pure;
 // thread-compatible.
-//
-// Memory: 8 bytes per element.
 #ifndef MUSTER_WORKER_COMPRESSION_RESIDUALS_H_
 #define MUSTER_WORKER_COMPRESSION_RESIDUALS_H_
 
@@ -21,6 +19,9 @@ namespace muster {
 
 class Residuals {
  public:
+  // Memory for each element of the space: what is carried, and that of the step under way.
+  static constexpr int kBytesAnElement = 2 * sizeof(float);
+
   // None.
   Residuals() = default;
   // Of a space of `count` elements, 0 at first; what is there stays. 0: none.

@@ -6,6 +6,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/control/state_memory.h"
+#include "worker/compression/gradient_codec.h"
+#include "worker/compression/residuals.h"
 #include "worker/runtime/step_buffers.h"
 
 namespace muster {
@@ -29,6 +31,8 @@ StateSize StateSizeOf(const JobContext& job) {
   size.parameter_bytes = BytesOf(job.spec().training.precision);
   size.gradient_bytes = BytesOf(job.spec().communication.gradients);
   size.micro_batches = job.plan().micro_batches_per_step;
+  if (Carries(job.spec().communication.compression))
+    size.carried_bytes = Residuals::kBytesAnElement;
   return size;
 }
 

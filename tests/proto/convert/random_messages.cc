@@ -146,7 +146,8 @@ StateSize ASize(Random& random) {
           .slots = static_cast<int32_t>(Below(random, 3)),
           .parameter_bytes = Coin(random) ? 2 : 4,
           .gradient_bytes = Coin(random) ? 2 : 4,
-          .micro_batches = 1 + static_cast<int32_t>(Below(random, 100))};
+          .micro_batches = 1 + static_cast<int32_t>(Below(random, 100)),
+          .carried_bytes = Coin(random) ? 8 : 0};
 }
 
 LinkSpeeds Speeds(Random& random) {
