@@ -121,7 +121,9 @@ class StrategiesTest : public testing::Test {
   void Kill(Rig& rig) const {
     const Tensor& bias = *rig.job->layout().Find(absl::StrCat(dead_layer_, ".bias"));
     const std::vector<float> low(static_cast<size_t>(bias.count), -1e6f);
-    const StatePart part = rig.replica->part();
+    const StatePart& held = rig.replica->part();
+    StatePart part(held.ranges(), held.array_count());
+    part.CopyFrom(held);
     ASSERT_TRUE(rig.replica
                     ->FillPart(part.ranges(),
                                [&](StatePart& filled) -> absl::StatusOr<ReplicaCounters> {
