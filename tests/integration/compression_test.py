@@ -12,7 +12,7 @@ class CompressionTest(DaemonsTest):
 
     def events(self, event):
         """Of all workers: the fields, and whose log it is."""
-        return [{**line["fields"], "log": pathlib.Path(log.name).stem} for log in self.logs
+        return [{**line.get("fields", {}), "log": pathlib.Path(log.name).stem} for log in self.logs
                 for line in self.lines(log) if line["event"] == event]
 
     def wait_for_step(self, job, step, members):

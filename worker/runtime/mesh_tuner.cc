@@ -1,5 +1,6 @@
 #include "worker/runtime/mesh_tuner.h"
 
+#include <algorithm>
 #include <map>
 #include <utility>
 
@@ -64,11 +65,13 @@ absl::Status MeshTuner::Tune(Communicator& communicator, const View& view,
 
 std::optional<LinkSpeeds> MeshTuner::SpeedsFor(int64_t bytes) const {
   if (in_use_ == nullptr || in_use_->wire.empty()) return std::nullopt;
+  const double wire = RateOf(in_use_->wire, bytes);
   return LinkSpeeds{.ranks = in_use_->ranks,
                     .latency_seconds = in_use_->latency_seconds,
                     .message_seconds = in_use_->message_seconds,
-                    .wire_seconds = RateOf(in_use_->wire, bytes),
-                    .one_way_seconds = RateOf(in_use_->one_way, bytes),
+                    .wire_seconds = wire,
+                    // What noise brings beyond what it can be would make servers look free.
+                    .one_way_seconds = std::clamp(RateOf(in_use_->one_way, bytes), wire / 2, wire),
                     .reduce_seconds = RateOf(in_use_->reduce, bytes),
                     .meet_seconds = in_use_->meet_seconds,
                     .shared_seconds = RateOf(in_use_->shared, bytes)};

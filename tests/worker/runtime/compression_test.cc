@@ -129,7 +129,7 @@ class Fleet {
       for (const Range& range : ranges) {
         const int64_t from = std::max(range.offset, shard.range.offset);
         const Range both{from, std::min(range.end(), shard.range.end()) - from};
-        if (both.count <= 0) continue;
+        if (both.count <= 0 || to.part().Holds(both)) continue;
         std::vector<std::byte> bytes(static_cast<size_t>(
             both.count * Replica::FloatsPerElement(to.rule()) * int64_t{sizeof(float)}));
         owner.PackRange(both, absl::MakeSpan(bytes));
