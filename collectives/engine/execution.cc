@@ -126,13 +126,35 @@ void Execution::StartLane(int32_t index) {
   const PlanLane& lane = plan_.lanes[index];
   LaneState& state = lanes_[index];
   if (lane.send ? !peers_[lane.peer].sends_open : !peers_[lane.peer].heard) return;
+  const bool in_step = lane.send && plan_.send_lead > 0;
+  const double done_by_all = least_sent_ * static_cast<double>(lane.segments);
   while (state.position < lane.steps.size() && state.in_flight < plan_.lane_window) {
+    if (in_step && static_cast<double>(state.begun) >= done_by_all + plan_.send_lead) return;
     const int32_t step = lane.steps[state.position];
     StepState& step_state = steps_[step];
     if (!Ready(plan_.steps[step], step_state.started)) return;
+    ++state.begun;
     ++state.in_flight;
     Post(step, step_state.started++);
     if (step_state.started == plan_.steps[step].segments) ++state.position;
+  }
+}
+
+double Execution::PartSent(size_t lane) const {
+  const LaneState& state = lanes_[lane];
+  return static_cast<double>(state.begun - state.in_flight) /
+         static_cast<double>(plan_.lanes[lane].segments);
+}
+
+void Execution::KeepStep() {
+  double least = 1;
+  for (size_t lane = 0; lane < lanes_.size(); ++lane) {
+    if (plan_.lanes[lane].send) least = std::min(least, PartSent(lane));
+  }
+  if (least <= least_sent_) return;
+  least_sent_ = least;
+  for (size_t lane = 0; lane < lanes_.size(); ++lane) {
+    if (plan_.lanes[lane].send) StartLane(static_cast<int32_t>(lane));
   }
 }
 
@@ -186,9 +208,12 @@ void Execution::Completed(uint64_t token) {
     return;
   }
   const auto index = static_cast<int32_t>(step);
-  --lanes_[plan_.steps[index].lane].in_flight;
+  const int32_t lane = plan_.steps[index].lane;
+  const bool was_last = PartSent(lane) <= least_sent_;
+  --lanes_[lane].in_flight;
   SegmentDone(index, SegmentOf(token));
-  StartLane(plan_.steps[index].lane);
+  StartLane(lane);
+  if (plan_.send_lead > 0 && plan_.lanes[lane].send && was_last) KeepStep();
 }
 
 void Execution::SegmentDone(int32_t index, int32_t segment) {

@@ -74,11 +74,16 @@ class Execution : public PieceConsumer {
   struct LaneState {
     size_t position = 0;  // in PlanLane::steps
     int32_t in_flight = 0;
+    int64_t begun = 0;  // segments
   };
 
   std::byte* Address(const Slice& slice, int64_t element) const;
   bool Ready(const PlanStep& step, int32_t segment) const;
   void StartLane(int32_t lane);
+  // Of the segments of a lane of sends, the part that is done: 0 to 1.
+  double PartSent(size_t lane) const;
+  // Starts the lanes of sends that waited for the one that was last, if it no longer is.
+  void KeepStep();
   void Post(int32_t index, int32_t segment);
   void SegmentDone(int32_t index, int32_t segment);
   void RunSegment(const PlanStep& step, int32_t segment);
@@ -94,6 +99,7 @@ class Execution : public PieceConsumer {
 
   std::vector<StepState> steps_;
   std::vector<LaneState> lanes_;
+  double least_sent_ = 0;                     // PartSent of the lane that is last
   std::vector<PeerState> peers_;              // by rank
   size_t first_local_ = 0;                    // local steps before it are done
   absl::flat_hash_set<uint64_t> done_early_;  // (step, segment) that overtook one before

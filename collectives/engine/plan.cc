@@ -100,6 +100,7 @@ int64_t SegmentBytes(const ScheduleRequest& request, int64_t segment_bytes) {
 // enough to keep a connection busy, but few enough to stay within a transport's limits.
 constexpr int64_t kLaneWindow = 8;
 constexpr int64_t kMostInFlight = 256;
+constexpr int32_t kSendLead = 2;
 
 void AddRank(std::vector<Rank>& ranks, Rank rank) {
   if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) ranks.push_back(rank);
@@ -158,6 +159,7 @@ absl::StatusOr<std::shared_ptr<const Plan>> MakePlan(const ScheduleRequest& requ
       step.ordinal = static_cast<int32_t>(lane.steps.size());
       MUSTER_CHECK_LT(step.ordinal, 1 << kOrdinalBits);
       lane.steps.push_back(index);
+      lane.segments += step.segments;
       AddRank(send ? plan->tells : plan->hears, step.step.peer);
     }
     plan->steps.push_back(std::move(step));
@@ -170,6 +172,9 @@ absl::StatusOr<std::shared_ptr<const Plan>> MakePlan(const ScheduleRequest& requ
     AddRank(plan->tells, member((request.rank + 1) % request.size));
     AddRank(plan->hears, member((request.rank + request.size - 1) % request.size));
   }
+  const auto sends = std::count_if(plan->lanes.begin(), plan->lanes.end(),
+                                   [](const PlanLane& lane) { return lane.send; });
+  if (request.algorithm == Algorithm::kDirect && sends > 1) plan->send_lead = kSendLead;
   LinkSteps(*plan);
   return std::shared_ptr<const Plan>(std::move(plan));
 }

@@ -8,6 +8,11 @@
 // Lanes. Steps that send to one peer form a lane, and those that receive from one: they are started
 // in schedule order, whole steps one after the other, so that a transport that holds messages back
 // always has the next one wanted at its head.
+//
+// In step. Where a rank sends parts to several peers that all wait for each other (direct
+// exchange), connections share its wire unevenly, and what comes back waits for the part that is
+// last: no peer gets far ahead of the one that has got the least, in proportion to what each is to
+// get.
 #ifndef MUSTER_COLLECTIVES_ENGINE_PLAN_H_
 #define MUSTER_COLLECTIVES_ENGINE_PLAN_H_
 
@@ -44,6 +49,7 @@ struct PlanLane {
   Rank peer = -1;
   bool send = false;
   std::vector<int32_t> steps;
+  int64_t segments = 0;  // of all steps
 };
 
 struct Plan {
@@ -51,6 +57,8 @@ struct Plan {
   int size = 1;  // how many ranks contribute
   int64_t segment_elements = 1;
   int32_t lane_window = 1;  // segments of one lane under way at a time
+  // Segments of a lane of sends begun beyond the part that every such lane has done; 0: any number.
+  int32_t send_lead = 0;
   int64_t scratch_count = 0;
   int64_t total_segments = 0;  // over all steps
   std::vector<PlanStep> steps;

@@ -68,10 +68,15 @@ absl::Status LacksConnections(const MeshSpec& spec, absl::Span<const Rank> missi
       missing.empty() ? std::nullopt : std::optional<Rank>(missing.front()));
 }
 
+bool IsOnOwnHost(const MeshSpec& spec, Rank rank) {
+  return HostOf(spec.members[rank].address) == HostOf(spec.members[spec.rank].address);
+}
+
 int LocalWorldSize(const MeshSpec& spec) {
-  const std::string host = HostOf(spec.members[spec.rank].address);
   int local = 0;
-  for (const MeshMember& member : spec.members) local += HostOf(member.address) == host ? 1 : 0;
+  for (Rank r = 0; r < static_cast<Rank>(spec.members.size()); ++r) {
+    local += IsOnOwnHost(spec, r) ? 1 : 0;
+  }
   return local;
 }
 

@@ -27,6 +27,8 @@ absl::Status ValidateSpec(const MeshSpec& spec);
 absl::Status CannotConnect(const MeshSpec& spec, Rank rank, const absl::Status& status);
 // DEADLINE_EXCEEDED: those ranks have not all been connected; the first is the culprit.
 absl::Status LacksConnections(const MeshSpec& spec, absl::Span<const Rank> missing);
+// Whether the rank runs on this rank's host, going by their addresses.
+bool IsOnOwnHost(const MeshSpec& spec, Rank rank);
 // Members whose address has the host of this rank's, this one included.
 int LocalWorldSize(const MeshSpec& spec);
 

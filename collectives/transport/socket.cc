@@ -299,6 +299,10 @@ absl::Status ConfigureStream(int fd, absl::Duration peer_timeout, int buffer_byt
   return absl::OkStatus();
 }
 
+absl::Status LimitUnsent(int fd, int bytes) {
+  return SetOption(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, bytes, "TCP_NOTSENT_LOWAT");
+}
+
 UniqueFd MakeEventFd() {
   UniqueFd fd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   MUSTER_CHECK(fd.valid()) << "eventfd: " << std::strerror(errno);

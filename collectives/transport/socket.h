@@ -80,6 +80,9 @@ absl::StatusOr<std::string> CongestionControl(int fd);
 // about `peer_timeout`, and kernel buffers where buffer_bytes > 0.
 absl::Status ConfigureStream(int fd, absl::Duration peer_timeout, int buffer_bytes);
 
+// No more than about so many bytes wait in the kernel to be sent; 0: as many as it has room for.
+absl::Status LimitUnsent(int fd, int bytes);
+
 // A non-blocking eventfd.
 UniqueFd MakeEventFd();
 void SignalEventFd(int fd);

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
@@ -19,6 +20,10 @@ namespace {
 constexpr int64_t kReadBudgetBytes = 1 << 20;
 // Messages up to this size share one channel, so that small ones are not spread over system calls.
 constexpr size_t kSmallMessageBytes = 64 << 10;
+// Of a connection, while several share the wire: how much the kernel takes beyond what it can send.
+constexpr int kUnsentWhenShared = 128 << 10;
+// So many large messages in a row with no other connection busy end that.
+constexpr int kAloneBeforeUnshared = 64;
 // Up to this many connections are tried directly; with more, epoll says which are ready.
 constexpr size_t kDirectConnections = 4;
 // epoll's user data: a connection's index, or one of these.
@@ -83,6 +88,26 @@ void TcpMesh::PostSend(Rank rank, uint64_t tag, absl::Span<const std::byte> byte
   size_t channel = 0;
   if (bytes.size() > kSmallMessageBytes) channel = peer.next_channel++ % peer.channels.size();
   peer.channels[channel]->QueueSend(tag, bytes, token);
+  if (bytes.size() < kSmallMessageBytes) return;
+  if (absl::Status status = ShareWire(); !status.ok()) {
+    failure_.Record(Annotate(status, DescribeMember(spec_, rank)), std::nullopt);
+  }
+}
+
+absl::Status TcpMesh::ShareWire() {
+  int busy = 0;
+  for (const Peer& peer : peers_) {
+    busy += std::any_of(peer.channels.begin(), peer.channels.end(),
+                        [](const auto& channel) { return channel->has_sends(); });
+  }
+  sent_alone_ = busy > 1 ? 0 : sent_alone_ + 1;
+  const bool shares = busy > 1 || (shares_wire_ && sent_alone_ < kAloneBeforeUnshared);
+  if (std::exchange(shares_wire_, shares) == shares) return absl::OkStatus();
+  for (const auto& [peer, connection] : connections_) {
+    if (IsOnOwnHost(spec_, peer->rank)) continue;
+    MUSTER_RETURN_IF_ERROR(LimitUnsent(connection->fd(), shares ? kUnsentWhenShared : 0));
+  }
+  return absl::OkStatus();
 }
 
 void TcpMesh::Post(Rank rank, const PendingReceive& receive) {

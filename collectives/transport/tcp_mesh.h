@@ -74,6 +74,9 @@ class TcpMesh : public Transport {
   };
 
   Peer& PeerAt(Rank rank);
+  // Connections that share a wire get what is theirs as they are given it only where the kernel
+  // does not take it all at once. Called when a large message was queued.
+  absl::Status ShareWire() ABSL_EXCLUSIVE_LOCKS_REQUIRED(drive_mu_);
   void Post(Rank peer, const PendingReceive& receive);
   // One pass over everything that may move without blocking. Appends to *completed. *more: there is
   // more to read already.
@@ -104,6 +107,8 @@ class TcpMesh : public Transport {
   // Receives that a message taken in early served at once; reported by the next Poll.
   std::vector<uint64_t> served_at_post_ ABSL_GUARDED_BY(drive_mu_);
   bool closed_ ABSL_GUARDED_BY(drive_mu_) = false;
+  bool shares_wire_ ABSL_GUARDED_BY(drive_mu_) = false;
+  int sent_alone_ ABSL_GUARDED_BY(drive_mu_) = 0;  // large messages in a row
 
   FirstFailure failure_;
 };
