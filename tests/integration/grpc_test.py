@@ -39,7 +39,7 @@ class GrpcTransportTest(DaemonsTest):
                 steps=STEPS * 2, strategy=strategy, communication={"transport": "GRPC"}), 3, "--respawn")
             up.wait_for_step(40, world_size=3)
             os.kill(up.pids()["worker-1"], signal.SIGKILL)
-            up.wait_for_step(60, world_size=2)
+            up.wait_for_step(60)  # The new process may be in before the old one is missed here.
             summary = self.check_complete(up, STEPS * 2)
             causes = [change["cause"] for change in summary["view_changes"]]
             self.assertEqual(causes.count("death"), 1, causes)

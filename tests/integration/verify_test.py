@@ -127,6 +127,7 @@ class VerifyTest(FleetTest):
                       runs["stage-1-tcp"]["difference"]["problem"])
 
         difference = runs["stage-2-tcp"]["difference"]
+        self.assertIn("step", difference, text)
         # Of 1500 samples every one is read within seven steps of 240.
         self.assertIn(difference["step"], range(1, 8))
         # The step before, unless its checkpoint was skipped or given up for the next one.
