@@ -7,7 +7,8 @@
 #include "tests/fuzz/targets.h"
 
 int main(int argc, char** argv) {
-  if (argc != 2) {
+  // An option is no directory to make.
+  if (argc != 2 || argv[1][0] == '-') {
     std::cerr << "usage: muster-fuzz-seeds DIRECTORY (in the sources: tests/fuzz/corpus)\n";
     return 2;
   }
