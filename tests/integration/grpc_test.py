@@ -43,6 +43,7 @@ class GrpcTransportTest(DaemonsTest):
             summary = self.check_complete(up, STEPS * 2)
             causes = [change["cause"] for change in summary["view_changes"]]
             self.assertEqual(causes.count("death"), 1, causes)
+            self.assertIn("death of worker-1; 2 workers", up.text())
             self.assertNotIn("restart", causes)
 
     def test_a_running_job_is_switched_to_it(self):

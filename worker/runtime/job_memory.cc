@@ -48,8 +48,7 @@ absl::Status CheckMemory(const JobContext& job, MemberRole role, std::optional<i
     return absl::ResourceExhaustedError(absl::StrFormat(
         "this worker's memory is too small for the job: its %d parameters, gradients and optimizer "
         "state take %d MiB (%s%s), %d MiB are available; use a smaller model, fewer workers on "
-        "this "
-        "machine, a larger one, or another strategy",
+        "this machine, a larger one, or another strategy",
         job.layout().parameter_count(), needed >> 20, ToString(strategy), when, *available >> 20));
   };
   if (!spec.automatic) {
