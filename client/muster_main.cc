@@ -174,6 +174,11 @@ CLI::App* AddVerify(CLI::App* app, VerifyCommandOptions* options) {
       ->add_option("--threads", options->threads,
                    "Compute threads of each worker; by default the cores are shared out")
       ->check(CLI::Range(1, 1024));
+  verify
+      ->add_option("--stall-seconds", options->stall_seconds,
+                   "A run fails whose job shows no progress for so long")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{86'400}));
   verify->add_option("--seed", options->plan.seed, "Of the random switches and the death")
       ->capture_default_str();
   verify->add_option("--transport", options->transports, "Of tcp, shm, libfabric")

@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "client/output/console.h"
 #include "muster/v1/job.pb.h"
 
@@ -26,6 +27,8 @@ struct UpOptions {
   int64_t lease_ms = 2000;
   bool respawn = false;  // replace workers that die
   bool metrics = false;
+  // A run fails whose job shows no progress for so long.
+  absl::Duration stall_timeout = absl::InfiniteDuration();
   std::string log_level = "info";
   bool json = false;
 };

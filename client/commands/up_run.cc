@@ -6,6 +6,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <tuple>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
@@ -13,6 +14,7 @@
 #include "absl/time/clock.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "client/output/job_text.h"
 
 namespace muster {
 namespace {
@@ -127,6 +129,7 @@ absl::Status UpRun::StartFleet() {
 absl::Status UpRun::FollowJob(const v1::JobDescription& job) {
   MUSTER_ASSIGN_OR_RETURN(const auto address, fleet_.CoordinatorAddress());
   const absl::Time start = absl::Now();
+  last_progress_ = start;
   follower_ = std::make_unique<JobFollower>(*address, job);
   while (true) {
     Pump(kTick);
@@ -135,7 +138,23 @@ absl::Status UpRun::FollowJob(const v1::JobDescription& job) {
     if (interrupts_ > 0) return absl::CancelledError("interrupted");
     MUSTER_RETURN_IF_ERROR(RestartDue());
     MUSTER_RETURN_IF_ERROR(Health());
+    MUSTER_RETURN_IF_ERROR(Stalled());
   }
+}
+
+absl::Status UpRun::Stalled() const {
+  if (absl::Now() - last_progress_ <= options_.stall_timeout) return absl::OkStatus();
+  std::string where = "it has not been taken";
+  if (job_.has_value()) {
+    where = absl::StrCat("it is ", Name(job_->state()));
+    if (job_->has_view()) {
+      absl::StrAppend(&where, " in view ", job_->view().epoch(), " at step ",
+                      job_->progress().step());
+    }
+  }
+  return absl::DeadlineExceededError(absl::StrCat(
+      "the job has shown no progress for ", absl::FormatDuration(options_.stall_timeout), ": ",
+      where, ". Logs are in ", options_.run_directory, "/logs"));
 }
 
 absl::Status UpRun::Health() const {
@@ -215,6 +234,10 @@ void UpRun::TakeNews() {
 }
 
 void UpRun::Show(v1::Job job) {
+  const auto place = [](const v1::Job& of) {
+    return std::tuple(of.state(), of.view().epoch(), of.progress().step());
+  };
+  if (!job_.has_value() || place(job) != place(*job_)) last_progress_ = absl::Now();
   display_.Update(job, absl::Now());
   summary_.Update(job);
   job_ = std::move(job);

@@ -33,7 +33,8 @@ class UpRun {
   void KillWorker(const std::string& name);
 
   // Without a job: until a signal comes. CANCELLED if interrupted; otherwise an error says why the
-  // run could not go on. A job that ended in failure is no error here: see job().
+  // run could not go on, DEADLINE_EXCEEDED that the job has stalled. A job that ended in failure is
+  // no error here: see job().
   absl::Status Run(const std::optional<v1::JobDescription>& job);
   // Ends what was started, in good order: workers, then the coordinator.
   void Stop();
@@ -65,6 +66,7 @@ class UpRun {
   absl::Status RestartDue();
   // Why the run cannot go on, or OK.
   absl::Status Health() const;
+  absl::Status Stalled() const;
   void Say(const std::string& text);
 
   const UpOptions options_;
@@ -79,6 +81,7 @@ class UpRun {
   std::optional<absl::Status> finished_;  // of following the job
   RunSummary summary_;
   absl::Duration elapsed_;
+  absl::Time last_progress_;
   std::map<std::string, Respawn> respawns_;  // by worker
   std::string last_exit_;                    // of any process, for people
   int interrupts_ = 0;

@@ -161,7 +161,8 @@ int VerifyCommand(const VerifyCommandOptions& options, Console* console) {
   VerifyRuns runs({.plan = plan,
                    .binary_directory = options.binary_directory,
                    .run_directory = options.run_directory,
-                   .threads = options.threads},
+                   .threads = options.threads,
+                   .stall_timeout = absl::Seconds(options.stall_seconds)},
                   *job, &files);
   Verification verification(plan, &runs, console);
   absl::Status status = verification.RunAll(*job);

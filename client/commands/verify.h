@@ -2,6 +2,7 @@
 #ifndef MUSTER_CLIENT_COMMANDS_VERIFY_H_
 #define MUSTER_CLIENT_COMMANDS_VERIFY_H_
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,8 @@ struct VerifyCommandOptions {
   std::string binary_directory;
   std::string run_directory;  // created
   int threads = 1;            // per worker
+  // A run fails whose job shows no progress for so long.
+  int64_t stall_seconds = 300;
 };
 
 // Runs the job under every strategy, with switches, and with switches and a death. Call from the

@@ -101,6 +101,7 @@ absl::StatusOr<VerifyResult> VerifyRuns::MakeIn(const std::string& directory, co
   up.lease_ms = kLeaseMs;
   if (run.kill != Kill::kNone) up.heartbeat_ms = kQuickHeartbeatMs;
   up.respawn = true;
+  up.stall_timeout = options_.stall_timeout;
 
   UpRun fleet(up, log->console(), log->console(), files_);
   bool killed = run.kill == Kill::kNone;

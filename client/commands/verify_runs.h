@@ -11,6 +11,7 @@
 #include <utility>
 
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
 #include "base/file.h"
 #include "client/verify/locate.h"
 #include "client/verify/verify_plan.h"
@@ -24,6 +25,7 @@ struct VerifyRunsOptions {
   std::string binary_directory;
   std::string run_directory;  // exists
   int threads = 1;            // per worker
+  absl::Duration stall_timeout = absl::InfiniteDuration();
 };
 
 class VerifyRuns {

@@ -92,6 +92,28 @@ class VerifyTest(FleetTest):
             shutil.rmtree(self.directory / "runs")
         self.assertEqual(len(hashes), 2)
 
+    def binaries_with_worker(self, script):
+        """A directory of binaries whose muster-worker is a shell script."""
+        binaries = self.directory / "bin"
+        binaries.mkdir()
+        for name in ("muster", "muster-coordinator", "muster-checkpoint"):
+            shutil.copy(BINARIES / name, binaries / name)
+        (binaries / "muster-worker").write_text("#!/bin/sh\n" + script)
+        (binaries / "muster-worker").chmod(0o755)
+        return binaries
+
+    def test_a_run_that_stalls_fails_and_says_where(self):
+        # The workers run, and never come.
+        code, text, found = self.verify(
+            "--job", self.small_job(), "--workers", 2, "--servers", 0, "--transport", "tcp",
+            "--stall-seconds", 1, binaries=self.binaries_with_worker("exec sleep 600\n"))
+        self.assertEqual(code, 1, text)
+        self.assertFalse(found["equal"])
+        ran = [each for each in found["runs"] if each["verdict"] != "skipped"]
+        self.assertEqual({each["verdict"] for each in ran}, {"failed"}, text)
+        for each in ran:
+            self.assertIn("no progress for 1s: it is starting.", each["reason"])
+
     def test_a_run_that_differs_is_located(self):
         # Under stage 2 workers read data of which one pixel is another; under stage 1 only when
         # they run for the first time.
@@ -101,15 +123,9 @@ class VerifyTest(FleetTest):
         images = bytearray((other / "train-images").read_bytes())
         images[-70] ^= 0x7f
         (other / "train-images").write_bytes(images)
-        binaries = self.directory / "bin"
-        binaries.mkdir()
-        for name in ("muster", "muster-coordinator", "muster-checkpoint"):
-            shutil.copy(BINARIES / name, binaries / name)
-        (binaries / "muster-worker").write_text(
-            "#!/bin/sh\n"
+        binaries = self.binaries_with_worker(
             f'case "$*" in *stage-2-tcp*|*"/stage-1-tcp "*) cd "{other}" ;; esac\n'
             f'exec "{BINARIES / "muster-worker"}" "$@"\n')
-        (binaries / "muster-worker").chmod(0o755)
 
         code, text, found = self.verify("--job", self.small_job(), "--workers", 2, "--servers", 0,
                                         "--transport", "tcp", binaries=binaries)
