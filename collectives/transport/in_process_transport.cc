@@ -8,7 +8,7 @@
 #include "base/mutex.h"
 #include "collectives/transport/culprit.h"
 #include "collectives/transport/in_process_end.h"
-#include "collectives/transport/receive_table.h"
+#include "collectives/transport/mesh_transport.h"
 
 namespace muster {
 namespace {
@@ -18,7 +18,7 @@ constexpr int kMessagesPerPass = 4;
 
 using Mesh = std::vector<std::unique_ptr<InProcessEnd>>;
 
-class InProcessTransport : public Transport {
+class InProcessTransport : public MeshTransport {
  public:
   InProcessTransport(std::shared_ptr<Mesh> mesh, Rank rank)
       : mesh_(std::move(mesh)), rank_(rank), end_(*(*mesh_)[static_cast<size_t>(rank)]) {}
@@ -39,25 +39,9 @@ class InProcessTransport : public Transport {
     }
   }
 
-  void PostReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
-                   uint64_t token) override {
-    Post(peer, PendingReceive::Into(tag, destination, /*standing=*/false, token));
-  }
-
-  void PostStandingReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
-                           uint64_t token) override {
-    Post(peer, PendingReceive::Into(tag, destination, /*standing=*/true, token));
-  }
-
   void Expect(Rank peer, int delta) override {
     Peer(peer);  // Checks the rank.
     end_.Expect(peer, delta);
-  }
-
-  void PostConsume(Rank peer, uint64_t tag, int64_t length, int element_bytes,
-                   PieceConsumer* consumer, uint64_t token) override {
-    MUSTER_CHECK(length >= 0 && length % element_bytes == 0) << length;
-    Post(peer, PendingReceive::Through(tag, length, element_bytes, consumer, token));
   }
 
   absl::Status Poll(absl::Time deadline, absl::Duration spin,
@@ -120,7 +104,7 @@ class InProcessTransport : public Transport {
     return absl::UnavailableError(absl::StrCat("rank ", rank, " is gone: ", how));
   }
 
-  void Post(Rank peer, const PendingReceive& receive) {
+  void Post(Rank peer, const PendingReceive& receive) override {
     Peer(peer);  // Checks the rank.
     MutexLock lock(&drive_mu_);
     if (!end_.failed()) end_.Await(peer, receive);

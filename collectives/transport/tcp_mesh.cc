@@ -111,9 +111,6 @@ absl::Status TcpMesh::ShareWire() {
 }
 
 void TcpMesh::Post(Rank rank, const PendingReceive& receive) {
-  MUSTER_CHECK(receive.length >= 0 && receive.length <= kMaxMessageBytes &&
-               receive.length % receive.element_bytes == 0)
-      << receive.length;
   MutexLock lock(&drive_mu_);
   if (failure_.has_value()) return;
   const absl::StatusOr<bool> served = PeerAt(rank).receives->Post(receive);
@@ -124,24 +121,9 @@ void TcpMesh::Post(Rank rank, const PendingReceive& receive) {
   }
 }
 
-void TcpMesh::PostReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
-                          uint64_t token) {
-  Post(peer, PendingReceive::Into(tag, destination, /*standing=*/false, token));
-}
-
-void TcpMesh::PostStandingReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
-                                  uint64_t token) {
-  Post(peer, PendingReceive::Into(tag, destination, /*standing=*/true, token));
-}
-
 void TcpMesh::Expect(Rank peer, int delta) {
   MutexLock lock(&drive_mu_);
   PeerAt(peer).receives->Expect(delta);
-}
-
-void TcpMesh::PostConsume(Rank peer, uint64_t tag, int64_t length, int element_bytes,
-                          PieceConsumer* consumer, uint64_t token) {
-  Post(peer, PendingReceive::Through(tag, length, element_bytes, consumer, token));
 }
 
 absl::Status TcpMesh::ReadControl(Peer& peer) {

@@ -15,11 +15,10 @@
 #include "absl/base/thread_annotations.h"
 #include "base/mutex.h"
 #include "collectives/transport/mesh_peers.h"
-#include "collectives/transport/receive_table.h"
+#include "collectives/transport/mesh_transport.h"
 #include "collectives/transport/socket.h"
 #include "collectives/transport/tcp_connection.h"
 #include "collectives/transport/tcp_transport.h"
-#include "collectives/transport/transport.h"
 
 namespace muster {
 
@@ -35,7 +34,7 @@ absl::StatusOr<std::vector<TcpPeerSockets>> ConnectMeshSockets(TcpListener& list
                                                                const MeshSpec& spec,
                                                                absl::Time deadline);
 
-class TcpMesh : public Transport {
+class TcpMesh : public MeshTransport {
  public:
   // sockets[r] leads to rank r; sockets[spec.rank] is empty.
   TcpMesh(MeshSpec spec, std::vector<TcpPeerSockets> sockets);
@@ -47,13 +46,7 @@ class TcpMesh : public Transport {
   int local_world_size() const override { return LocalWorldSize(spec_); }
   void PostSend(Rank peer, uint64_t tag, absl::Span<const std::byte> bytes,
                 uint64_t token) override;
-  void PostReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
-                   uint64_t token) override;
-  void PostStandingReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
-                           uint64_t token) override;
   void Expect(Rank peer, int delta) override;
-  void PostConsume(Rank peer, uint64_t tag, int64_t length, int element_bytes,
-                   PieceConsumer* consumer, uint64_t token) override;
   absl::Status Poll(absl::Time deadline, absl::Duration spin,
                     std::vector<uint64_t>* completed) override;
   void Watch(absl::Time deadline) override;
@@ -77,7 +70,7 @@ class TcpMesh : public Transport {
   // Connections that share a wire get what is theirs as they are given it only where the kernel
   // does not take it all at once. Called when a large message was queued.
   absl::Status ShareWire() ABSL_EXCLUSIVE_LOCKS_REQUIRED(drive_mu_);
-  void Post(Rank peer, const PendingReceive& receive);
+  void Post(Rank peer, const PendingReceive& receive) override;
   // One pass over everything that may move without blocking. Appends to *completed. *more: there is
   // more to read already.
   absl::Status Progress(std::vector<uint64_t>* completed, bool* more)

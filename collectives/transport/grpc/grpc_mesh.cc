@@ -108,9 +108,6 @@ void GrpcMesh::PostSend(Rank rank, uint64_t tag, absl::Span<const std::byte> byt
 }
 
 void GrpcMesh::Post(Rank rank, const PendingReceive& receive) {
-  MUSTER_CHECK(receive.length >= 0 && receive.length <= kMaxMessageBytes &&
-               receive.length % receive.element_bytes == 0)
-      << receive.length;
   MutexLock lock(&drive_mu_);
   if (failure_.has_value()) return;
   const absl::StatusOr<bool> served = PeerAt(rank).receives->Post(receive);
@@ -121,24 +118,9 @@ void GrpcMesh::Post(Rank rank, const PendingReceive& receive) {
   }
 }
 
-void GrpcMesh::PostReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
-                           uint64_t token) {
-  Post(peer, PendingReceive::Into(tag, destination, /*standing=*/false, token));
-}
-
-void GrpcMesh::PostStandingReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
-                                   uint64_t token) {
-  Post(peer, PendingReceive::Into(tag, destination, /*standing=*/true, token));
-}
-
 void GrpcMesh::Expect(Rank peer, int delta) {
   MutexLock lock(&drive_mu_);
   PeerAt(peer).receives->Expect(delta);
-}
-
-void GrpcMesh::PostConsume(Rank peer, uint64_t tag, int64_t length, int element_bytes,
-                           PieceConsumer* consumer, uint64_t token) {
-  Post(peer, PendingReceive::Through(tag, length, element_bytes, consumer, token));
 }
 
 absl::Status GrpcMesh::Read(Inlet& inlet, std::vector<uint64_t>* completed) {

@@ -18,9 +18,8 @@
 #include "collectives/transport/grpc/grpc_outgoing_call.h"
 #include "collectives/transport/grpc/grpc_signal.h"
 #include "collectives/transport/mesh_peers.h"
-#include "collectives/transport/receive_table.h"
+#include "collectives/transport/mesh_transport.h"
 #include "collectives/transport/tcp_transport.h"
-#include "collectives/transport/transport.h"
 
 namespace muster {
 
@@ -40,7 +39,7 @@ struct GrpcMeshCalls {
 // no posted memory any more. Takes a few seconds at most, whatever the peers do.
 void EndCalls(GrpcMeshCalls& calls, const grpc::Status& status);
 
-class GrpcMesh : public Transport {
+class GrpcMesh : public MeshTransport {
  public:
   GrpcMesh(MeshSpec spec, GrpcMeshCalls calls);
   ~GrpcMesh() override;
@@ -51,13 +50,7 @@ class GrpcMesh : public Transport {
   int local_world_size() const override { return LocalWorldSize(spec_); }
   void PostSend(Rank peer, uint64_t tag, absl::Span<const std::byte> bytes,
                 uint64_t token) override;
-  void PostReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
-                   uint64_t token) override;
-  void PostStandingReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
-                           uint64_t token) override;
   void Expect(Rank peer, int delta) override;
-  void PostConsume(Rank peer, uint64_t tag, int64_t length, int element_bytes,
-                   PieceConsumer* consumer, uint64_t token) override;
   absl::Status Poll(absl::Time deadline, absl::Duration spin,
                     std::vector<uint64_t>* completed) override;
   void Watch(absl::Time deadline) override { signal_->Watch(deadline); }
@@ -87,7 +80,7 @@ class GrpcMesh : public Transport {
   };
 
   Peer& PeerAt(Rank rank);
-  void Post(Rank peer, const PendingReceive& receive);
+  void Post(Rank peer, const PendingReceive& receive) override;
   void Fail(absl::Status status, std::optional<Rank> culprit);
   // One pass over everything that may move without blocking. Appends to *completed.
   absl::Status Progress(bool trouble, std::vector<uint64_t>* completed)

@@ -81,34 +81,16 @@ void OfiMesh::PostSend(Rank peer, uint64_t tag, absl::Span<const std::byte> byte
 
 void OfiMesh::Post(Rank peer, const PendingReceive& receive) {
   CheckPeer(peer);
-  MUSTER_CHECK(receive.length >= 0 && receive.length <= kMaxMessageBytes &&
-               receive.length % receive.element_bytes == 0)
-      << receive.length;
   MutexLock lock(&drive_mu_);
   if (failure_.has_value()) return;
   const absl::Status status = receiver_.Post(peer, receive, &completed_);
   if (!status.ok()) Fail(Annotate(status, DescribeMember(parts_.spec, peer)), std::nullopt);
 }
 
-void OfiMesh::PostReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
-                          uint64_t token) {
-  Post(peer, PendingReceive::Into(tag, destination, /*standing=*/false, token));
-}
-
-void OfiMesh::PostStandingReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
-                                  uint64_t token) {
-  Post(peer, PendingReceive::Into(tag, destination, /*standing=*/true, token));
-}
-
 void OfiMesh::Expect(Rank peer, int delta) {
   CheckPeer(peer);
   MutexLock lock(&drive_mu_);
   receiver_.Expect(peer, delta);
-}
-
-void OfiMesh::PostConsume(Rank peer, uint64_t tag, int64_t length, int element_bytes,
-                          PieceConsumer* consumer, uint64_t token) {
-  Post(peer, PendingReceive::Through(tag, length, element_bytes, consumer, token));
 }
 
 absl::Status OfiMesh::Blame(Rank peer, const absl::Status& error) {

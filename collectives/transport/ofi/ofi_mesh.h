@@ -52,13 +52,7 @@ class OfiMesh : public OfiTransport {
   absl::Status DeregisterMemory(absl::Span<std::byte> memory) override;
   void PostSend(Rank peer, uint64_t tag, absl::Span<const std::byte> bytes,
                 uint64_t token) override;
-  void PostReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
-                   uint64_t token) override;
-  void PostStandingReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
-                           uint64_t token) override;
   void Expect(Rank peer, int delta) override;
-  void PostConsume(Rank peer, uint64_t tag, int64_t length, int element_bytes,
-                   PieceConsumer* consumer, uint64_t token) override;
   absl::Status Poll(absl::Time deadline, absl::Duration spin,
                     std::vector<uint64_t>* completed) override;
   void Watch(absl::Time deadline) override;
@@ -77,7 +71,7 @@ class OfiMesh : public OfiTransport {
 
   explicit OfiMesh(OfiMeshParts parts);
   void CheckPeer(Rank peer) const;
-  void Post(Rank peer, const PendingReceive& receive);
+  void Post(Rank peer, const PendingReceive& receive) override;
 
   // One pass over everything that may move without blocking; tokens go to completed_. *moved: it
   // was worth it. With `driving`, consumers are served.

@@ -53,8 +53,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "absl/types/span.h"
+#include "collectives/transport/mesh_transport.h"
 #include "collectives/transport/tcp_transport.h"
-#include "collectives/transport/transport.h"
 
 namespace muster {
 
@@ -83,7 +83,7 @@ struct OfiOptions {
   absl::Duration flush_timeout = absl::Seconds(1);
 };
 
-class OfiTransport : public Transport {
+class OfiTransport : public MeshTransport {
  public:
   // Forms the mesh, blocking; the spec's TCP options apply to the handshake and control
   // connections, its limits to messages. Errors as TcpTransport::Connect's, and

@@ -72,34 +72,16 @@ void ShmMesh::PostSend(Rank peer, uint64_t tag, absl::Span<const std::byte> byte
 
 void ShmMesh::Post(Rank peer, const PendingReceive& receive) {
   CheckPeer(peer);
-  MUSTER_CHECK(receive.length >= 0 && receive.length <= kMaxMessageBytes &&
-               receive.length % receive.element_bytes == 0)
-      << receive.length;
   MutexLock lock(&drive_mu_);
   if (failure_.has_value()) return;
   absl::Status status = receiver_.Post(peer, receive, &completed_);
   if (!status.ok()) failure_.Record(Blame(peer, status), std::nullopt);
 }
 
-void ShmMesh::PostReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
-                          uint64_t token) {
-  Post(peer, PendingReceive::Into(tag, destination, /*standing=*/false, token));
-}
-
-void ShmMesh::PostStandingReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
-                                  uint64_t token) {
-  Post(peer, PendingReceive::Into(tag, destination, /*standing=*/true, token));
-}
-
 void ShmMesh::Expect(Rank peer, int delta) {
   CheckPeer(peer);
   MutexLock lock(&drive_mu_);
   receiver_.Expect(peer, delta);
-}
-
-void ShmMesh::PostConsume(Rank peer, uint64_t tag, int64_t length, int element_bytes,
-                          PieceConsumer* consumer, uint64_t token) {
-  Post(peer, PendingReceive::Through(tag, length, element_bytes, consumer, token));
 }
 
 absl::Status ShmMesh::Blame(Rank peer, const absl::Status& error) {

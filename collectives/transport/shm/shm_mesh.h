@@ -19,17 +19,17 @@
 #include "base/mutex.h"
 #include "collectives/transport/control_links.h"
 #include "collectives/transport/mesh_peers.h"
+#include "collectives/transport/mesh_transport.h"
 #include "collectives/transport/shm/shm_group.h"
 #include "collectives/transport/shm/shm_link.h"
 #include "collectives/transport/shm/shm_receiver.h"
 #include "collectives/transport/shm/shm_sender.h"
 #include "collectives/transport/shm/shm_window.h"
 #include "collectives/transport/tcp_transport.h"
-#include "collectives/transport/transport.h"
 
 namespace muster {
 
-class ShmMesh : public Transport {
+class ShmMesh : public MeshTransport {
  public:
   // By rank: control connections, and whether the rank can read this one's memory.
   ShmMesh(MeshSpec spec, std::vector<UniqueFd> control, std::unique_ptr<ShmGroup> group,
@@ -44,13 +44,7 @@ class ShmMesh : public Transport {
 
   void PostSend(Rank peer, uint64_t tag, absl::Span<const std::byte> bytes,
                 uint64_t token) override;
-  void PostReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
-                   uint64_t token) override;
-  void PostStandingReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
-                           uint64_t token) override;
   void Expect(Rank peer, int delta) override;
-  void PostConsume(Rank peer, uint64_t tag, int64_t length, int element_bytes,
-                   PieceConsumer* consumer, uint64_t token) override;
 
   absl::Status Poll(absl::Time deadline, absl::Duration spin,
                     std::vector<uint64_t>* completed) override;
@@ -65,7 +59,7 @@ class ShmMesh : public Transport {
 
  private:
   void CheckPeer(Rank peer) const;
-  void Post(Rank peer, const PendingReceive& receive);
+  void Post(Rank peer, const PendingReceive& receive) override;
   // One pass over everything that may move without blocking.
   absl::Status Progress(std::vector<uint64_t>* completed) ABSL_EXCLUSIVE_LOCKS_REQUIRED(drive_mu_);
   absl::Status Serve(Rank peer, std::vector<uint64_t>* completed)

@@ -5,12 +5,13 @@
 
 #include "absl/time/clock.h"
 #include "base/check.h"
+#include "collectives/transport/mesh_transport.h"
 #include "tests/collectives/transport/hostile_hub.h"
 
 namespace muster {
 namespace {
 
-class HostileTransport : public Transport {
+class HostileTransport : public MeshTransport {
  public:
   HostileTransport(std::shared_ptr<HostileHub> hub, Rank rank)
       : hub_(std::move(hub)), rank_(rank) {}
@@ -27,21 +28,9 @@ class HostileTransport : public Transport {
     MutexLock lock(&drive_mu_);
     if (!hub_->failure(rank_).has_value()) hub_->Send(rank_, peer, tag, bytes, token);
   }
-  void PostReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
-                   uint64_t token) override {
-    Post(peer, PendingReceive::Into(tag, destination, /*standing=*/false, token));
-  }
-  void PostStandingReceive(Rank peer, uint64_t tag, absl::Span<std::byte> destination,
-                           uint64_t token) override {
-    Post(peer, PendingReceive::Into(tag, destination, /*standing=*/true, token));
-  }
   void Expect(Rank peer, int delta) override {
     CheckPeer(peer);
     hub_->Expect(rank_, peer, delta);
-  }
-  void PostConsume(Rank peer, uint64_t tag, int64_t length, int element_bytes,
-                   PieceConsumer* consumer, uint64_t token) override {
-    Post(peer, PendingReceive::Through(tag, length, element_bytes, consumer, token));
   }
 
   absl::Status Poll(absl::Time deadline, absl::Duration spin,
@@ -78,7 +67,7 @@ class HostileTransport : public Transport {
     MUSTER_CHECK(peer >= 0 && peer < world_size() && peer != rank_)
         << "rank " << peer << " is no peer of rank " << rank_;
   }
-  void Post(Rank peer, const PendingReceive& receive) {
+  void Post(Rank peer, const PendingReceive& receive) override {
     CheckPeer(peer);
     MutexLock lock(&drive_mu_);
     if (!hub_->failure(rank_).has_value()) hub_->Await(rank_, peer, receive);
