@@ -8,8 +8,8 @@
 // Sends and receives involve two ranks alone. The n-th send from one rank to another meets the n-th
 // receive there; what two ranks have to do with each other (collectives of all, of a subgroup, or
 // sends of one to the other) they must issue in the same order. Like everything else they run in
-// the order of issue, at most two at a time: two ranks that send to each other make progress, as do
-// all that send to the next and receive from the one before.
+// the order of issue, at most four at a time: two ranks that send to each other make progress, as
+// do all that send to the next and receive from the one before.
 //
 // Results. Sums are in canonical order (docs/design.md) unless an algorithm is named that leaves it
 // (docs/algorithms.md): bit-identical on all ranks and for the ring, direct and star algorithms.

@@ -71,7 +71,8 @@ absl::Status Engine::Start(std::shared_ptr<Operation> operation) {
                        window_operations_++, registered, kWindowToken);
     return AdvanceWindow(/*met=*/false);
   }
-  const int slot = static_cast<int>(executions_++ % 2);  // The only other active one has the other.
+  // Those that are active have followed each other: no two share a slot.
+  const int slot = static_cast<int>(executions_++ % kMostActive);
   active_.push_back(
       std::make_unique<Execution>(std::move(operation), slot, transport_, scratch_pool_));
   OpenSends();

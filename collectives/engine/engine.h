@@ -1,7 +1,7 @@
 // Runs operations over a transport, in order: what a driver does, without threads or locks.
 //
-// At most two operations run at once: the next one starts while the tail of the current one is
-// under way, but sends nothing to a peer to which the current one has not sent all, so that on no
+// At most four operations run at once: the next ones start while the tail of the current one is
+// under way, but send nothing to a peer to which those before have not sent all, so that on no
 // connection a later message stands before an earlier one.
 //
 // Fingerprints. Each pair of ranks exchanges them under tags of their own, counted per peer; one
@@ -41,7 +41,10 @@ namespace muster {
 
 class Engine {
  public:
-  static constexpr size_t kMostActive = 2;
+  // With one alone, wires would be idle between operations; with two, those of parameter servers as
+  // well, whose pushes and pulls take one direction each: a bucket's last push and the pull of the
+  // one before would keep both.
+  static constexpr size_t kMostActive = 4;
 
   // Waits spin for at most `longest_spin`, where that pays.
   Engine(Transport& transport, absl::Duration longest_spin);

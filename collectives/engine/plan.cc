@@ -83,8 +83,9 @@ int64_t PeersAtOnce(const ScheduleRequest& request) {
   std::map<int32_t, int64_t> ranks_on;
   int64_t most = 0;
   for (const int32_t host : request.hosts) most = std::max(most, ++ranks_on[host]);
-  const auto rounds = std::bit_width(ranks_on.size() - 1);
-  return most - 1 + static_cast<int64_t>(rounds);
+  const bool around = request.collective == Collective::kAllReduce;
+  const size_t between = around ? std::bit_width(ranks_on.size() - 1) : ranks_on.size() - 1;
+  return most - 1 + static_cast<int64_t>(between);
 }
 
 // Connections that share a wire bring their first segments in the time of one that has it alone to
@@ -101,6 +102,14 @@ int64_t SegmentBytes(const ScheduleRequest& request, int64_t segment_bytes) {
 constexpr int64_t kLaneWindow = 8;
 constexpr int64_t kMostInFlight = 256;
 constexpr int32_t kSendLead = 2;
+
+// Every rank sends to all others, and has its result when the last has sent.
+bool KeepsStep(const ScheduleRequest& request) {
+  return request.algorithm == Algorithm::kDirect && request.size > 2 &&
+         (request.collective == Collective::kAllReduce ||
+          request.collective == Collective::kReduceScatter ||
+          request.collective == Collective::kAllGather);
+}
 
 void AddRank(std::vector<Rank>& ranks, Rank rank) {
   if (std::find(ranks.begin(), ranks.end(), rank) == ranks.end()) ranks.push_back(rank);
@@ -172,9 +181,7 @@ absl::StatusOr<std::shared_ptr<const Plan>> MakePlan(const ScheduleRequest& requ
     AddRank(plan->tells, member((request.rank + 1) % request.size));
     AddRank(plan->hears, member((request.rank + request.size - 1) % request.size));
   }
-  const auto sends = std::count_if(plan->lanes.begin(), plan->lanes.end(),
-                                   [](const PlanLane& lane) { return lane.send; });
-  if (request.algorithm == Algorithm::kDirect && sends > 1) plan->send_lead = kSendLead;
+  if (KeepsStep(request)) plan->send_lead = kSendLead;
   LinkSteps(*plan);
   return std::shared_ptr<const Plan>(std::move(plan));
 }

@@ -9,10 +9,10 @@
 // in schedule order, whole steps one after the other, so that a transport that holds messages back
 // always has the next one wanted at its head.
 //
-// In step. Where a rank sends parts to several peers that all wait for each other (direct
-// exchange), connections share its wire unevenly, and what comes back waits for the part that is
-// last: no peer gets far ahead of the one that has got the least, in proportion to what each is to
-// get.
+// In step. Where all ranks send parts to all others and wait for each other (a direct all-reduce or
+// one of its halves), connections share its wire unevenly, and what comes back waits for the part
+// that is last: no peer gets far ahead of the one that has got the least, in proportion to what
+// each is to get.
 #ifndef MUSTER_COLLECTIVES_ENGINE_PLAN_H_
 #define MUSTER_COLLECTIVES_ENGINE_PLAN_H_
 
