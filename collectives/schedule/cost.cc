@@ -158,6 +158,9 @@ ScheduleCost AllToAllCost(const ScheduleRequest& request) {
 
 // Of a chunk that is summed or kept, the part of one rank is here, unless this is a server.
 ScheduleCost PushCost(const ScheduleRequest& request) {
+  if (request.algorithm == Algorithm::kHierarchical) {
+    return schedule_internal::HierarchicalPushCost(request);
+  }
   const Chunks c(request);
   const int64_t sums = request.contributors - 1;
   if (request.rank >= request.contributors) {
@@ -168,6 +171,9 @@ ScheduleCost PushCost(const ScheduleRequest& request) {
 }
 
 ScheduleCost PullCost(const ScheduleRequest& request) {
+  if (request.algorithm == Algorithm::kHierarchical) {
+    return schedule_internal::HierarchicalPullCost(request);
+  }
   const Chunks c(request);
   const int64_t others = request.contributors - (request.rank < request.contributors ? 1 : 0);
   return {OneHop(c.size), others * c.FilledAt(c.rank), others * c.Own(), 0, 0};

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "collectives/schedule/hierarchical.h"
+#include "collectives/schedule/hierarchical_push_pull.h"
 
 namespace muster::schedule_internal {
 namespace {
@@ -36,6 +37,45 @@ ScheduleCost LaneCost(const Chunks& c) {
           .elements_sent = 2 * c.total - c.Own() - c.At(before),
           .elements_reduced = c.total - c.At(c.rank + 1)};
 }
+
+// What a push and a pull over hosts have in common, from the view of one rank.
+struct CarryCost {
+  explicit CarryCost(const ScheduleRequest& request) : chunks(request), crews(HostCrews(request)) {
+    bool any_shared = false;
+    for (const HostCrew& crew : crews) {
+      any_shared = any_shared || crew.workers.size() > 1;
+      int64_t of_crew = 0;
+      for (size_t local = 0; local < crew.workers.size(); ++local) {
+        const Rank worker = crew.workers[local];
+        of_crew += chunks.FilledAt(worker);
+        of_crew += static_cast<int64_t>(crew.carried[local].size());
+        for (const CarriedPiece& piece : crew.carried[local]) {
+          if (piece.owner == request.rank) ++pieces_of_own;
+          if (worker == request.rank) carried += piece.count;
+        }
+        if (worker != request.rank) continue;
+        peers = static_cast<int64_t>(crew.workers.size()) - 1;
+        pieces = static_cast<int64_t>(crew.carried[local].size());
+      }
+      if (std::binary_search(crew.workers.begin(), crew.workers.end(), request.rank)) {
+        parts_of_peers = of_crew - pieces - chunks.FilledAt(request.rank);
+      }
+    }
+    other_hosts =
+        static_cast<int64_t>(crews.size()) - (request.rank < request.contributors ? 1 : 0);
+    hops = (any_shared ? 1 : 0) + (chunks.size > 1 ? 1 : 0);
+  }
+
+  const Chunks chunks;
+  const std::vector<HostCrew> crews;
+  int64_t peers = 0;           // other workers of the host
+  int64_t carried = 0;         // elements
+  int64_t pieces = 0;          // they lie in
+  int64_t parts_of_peers = 0;  // pieces and chunks of the other workers of the host
+  int64_t pieces_of_own = 0;   // in which the own chunk is carried
+  int64_t other_hosts = 0;     // that have workers
+  int64_t hops = 0;
+};
 
 }  // namespace
 
@@ -175,6 +215,29 @@ ScheduleCost HierarchicalCost(const ScheduleRequest& request) {
     cost = cost + between;
   }
   return cost;
+}
+
+ScheduleCost HierarchicalPushCost(const ScheduleRequest& request) {
+  const CarryCost c(request);
+  const int64_t own = c.chunks.Own();
+  const auto hosts = static_cast<int64_t>(c.crews.size());
+  ScheduleCost cost = {
+      .hops = c.hops, .scratch_count = (hosts - 1) * own, .elements_reduced = (hosts - 1) * own};
+  if (request.rank >= request.contributors) return cost;
+  // Each element but the own ones leaves once: to whoever of the host adds it up, or to its owner.
+  cost.messages_sent = c.parts_of_peers + c.pieces;
+  cost.elements_sent = c.chunks.total - own;
+  cost.scratch_count += c.peers > 0 ? c.carried : 0;
+  cost.elements_reduced += c.peers * (c.carried + own);
+  return cost;
+}
+
+ScheduleCost HierarchicalPullCost(const ScheduleRequest& request) {
+  const CarryCost c(request);
+  const int64_t own = c.chunks.Own();
+  return {.hops = c.hops,
+          .messages_sent = c.pieces_of_own + c.peers * (c.pieces + c.chunks.FilledAt(request.rank)),
+          .elements_sent = c.other_hosts * own + c.peers * (c.carried + own)};
 }
 
 int64_t BinomialChildren(const ScheduleRequest& request) {

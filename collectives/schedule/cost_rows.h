@@ -43,6 +43,8 @@ ScheduleCost BruckAllGatherCost(const Chunks& chunks);
 ScheduleCost RecursiveDoublingCost(const ScheduleRequest& request);
 ScheduleCost DoubleTreeCost(const ScheduleRequest& request);
 ScheduleCost HierarchicalCost(const ScheduleRequest& request);
+ScheduleCost HierarchicalPushCost(const ScheduleRequest& request);
+ScheduleCost HierarchicalPullCost(const ScheduleRequest& request);
 ScheduleCost ScatterAllGatherBroadcastCost(const ScheduleRequest& request);
 ScheduleCost BinomialGatherCost(const ScheduleRequest& request);
 ScheduleCost BinomialScatterCost(const ScheduleRequest& request);

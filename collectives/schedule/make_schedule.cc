@@ -9,6 +9,7 @@
 #include "collectives/schedule/direct.h"
 #include "collectives/schedule/double_tree.h"
 #include "collectives/schedule/hierarchical.h"
+#include "collectives/schedule/hierarchical_push_pull.h"
 #include "collectives/schedule/push_pull.h"
 #include "collectives/schedule/recursive_doubling.h"
 #include "collectives/schedule/ring.h"
@@ -64,7 +65,9 @@ constexpr Row kGenerators[] = {
     {Collective::kAllToAll, Algorithm::kBruck, schedule_internal::BruckAllToAll},
     {Collective::kSendReceive, Algorithm::kDirect, schedule_internal::DirectSendReceive},
     {Collective::kPush, Algorithm::kDirect, schedule_internal::DirectPush},
+    {Collective::kPush, Algorithm::kHierarchical, schedule_internal::HierarchicalPush},
     {Collective::kPull, Algorithm::kDirect, schedule_internal::DirectPull},
+    {Collective::kPull, Algorithm::kHierarchical, schedule_internal::HierarchicalPull},
 };
 
 }  // namespace

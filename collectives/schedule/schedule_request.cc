@@ -219,6 +219,7 @@ absl::Span<const Algorithm> AlgorithmsOf(Collective collective) {
   static constexpr Algorithm kForReduce[] = {kRing, kDirect, kBinomialTree};
   static constexpr Algorithm kForGatherAndScatter[] = {kDirect, kBinomialTree};
   static constexpr Algorithm kForAllToAll[] = {kDirect, kBruck};
+  static constexpr Algorithm kForPushAndPull[] = {kDirect, kHierarchical};
   static constexpr Algorithm kDirectAlone[] = {kDirect};
   switch (collective) {
     case Collective::kAllReduce:
@@ -238,9 +239,10 @@ absl::Span<const Algorithm> AlgorithmsOf(Collective collective) {
       return kForGatherAndScatter;
     case Collective::kAllToAll:
       return kForAllToAll;
-    case Collective::kSendReceive:
     case Collective::kPush:
     case Collective::kPull:
+      return kForPushAndPull;
+    case Collective::kSendReceive:
       return kDirectAlone;
   }
   return {};

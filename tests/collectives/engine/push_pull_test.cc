@@ -1,7 +1,9 @@
 // Pushes and pulls over every transport, against an oracle that adds by hand.
+#include <cstring>
 #include <future>
 #include <numeric>
 
+#include "absl/strings/str_join.h"
 #include "gmock/gmock.h"
 #include "tests/collectives/engine/communicator_fixture.h"
 
@@ -118,6 +120,92 @@ TEST_P(PushPullTest, GiveTheBitsOfAnAllReduceAmongTheWorkers) {
       }
     }
   }
+}
+
+// Inside the hosts first: sums in another order, so within rounding of those in double precision,
+// and the same ones each time.
+TEST_P(PushPullTest, OverHostsTheyGiveTheSumsOfAllWorkers) {
+  struct Hosts {
+    Layout layout;
+    std::vector<int32_t> hosts;
+  };
+  const std::vector<Hosts> cases = {
+      {{{0, 0, 0, 0, 500, 501}, {1001, 0, 0, 0}}, {0, 0, 1, 1, 2, 3}},    // 2 + 2, servers apart
+      {{{0, 0, 0, 0, 0, 1001}, {1001, 0, 0, 0, 0}}, {0, 0, 1, 1, 1, 0}},  // 2 + 3, one beside
+      {{{250, 251, 0, 500}, {1001, 0, 0, 0}}, {0, 1, 0, 1}},              // owners are workers
+      {{{100, 101, 102, 103, 595}, {1001, 0, 0, 0}}, {3, 3, 3, 8, 9}},    // both, 3 + 1
+      {{{400, 300, 301}, {1001, 0, 0}}, {0, 0, 0}},                       // one host
+      {{{0, 0, 1001}, {1001, 0}}, {0, 1, 2}},                             // one worker each
+  };
+  for (const auto& [layout, hosts] : cases) {
+    CommunicatorOptions options = SmallSegments();
+    options.hosts = hosts;
+    TestFleet fleet = MakeFleet(GetParam(), layout.size(), options);
+    std::vector<std::vector<float>> inputs(static_cast<size_t>(layout.workers()));
+    std::vector<double> expected(static_cast<size_t>(layout.total()), 0.0);
+    for (Rank r = 0; r < layout.workers(); ++r) {
+      const Bytes bytes = RandomElements(DType::kF32, layout.total(), 300, r);
+      inputs[r].resize(expected.size());
+      std::memcpy(inputs[r].data(), bytes.data(), bytes.size());
+      for (size_t i = 0; i < expected.size(); ++i) expected[i] += inputs[r][i];
+    }
+    std::vector<std::vector<float>> sums(static_cast<size_t>(layout.size()));
+    RunRanks(layout.size(), [&](Rank r) {
+      SCOPED_TRACE(absl::StrCat("rank ", r, " of hosts ", absl::StrJoin(hosts, ",")));
+      const bool works = r < layout.workers();
+      const auto offset = static_cast<size_t>(layout.OffsetOf(r));
+      CollectiveOptions by;
+      by.algorithm = Algorithm::kHierarchical;
+      for (const ReduceOp op : {ReduceOp::kSum, ReduceOp::kAverage}) {
+        const double share = op == ReduceOp::kAverage ? 1.0 / layout.workers() : 1.0;
+        for (const bool in_place : {false, true}) {
+          std::vector<float> vector = works ? inputs[r] : std::vector<float>();
+          std::vector<float> chunk(static_cast<size_t>(layout.counts[r]));
+          std::vector<float> result = works ? std::vector<float>(expected.size()) : vector;
+          const bool shares = in_place && works;
+          float* const own = shares ? vector.data() + offset : chunk.data();
+          Work push = fleet.ranks[r]->Push(works ? vector.data() : nullptr, own, layout.counts,
+                                           layout.order_counts, DType::kF32, op, by);
+          ASSERT_TRUE(push.Wait().ok()) << push.status();
+          if (works && !in_place) {
+            ASSERT_EQ(vector, inputs[r]);
+          }
+          float* const all = shares ? vector.data() : works ? result.data() : nullptr;
+          Work pull =
+              fleet.ranks[r]->Pull(own, all, layout.counts, layout.workers(), DType::kF32, by);
+          ASSERT_TRUE(pull.Wait().ok()) << pull.status();
+          if (!works) continue;
+          for (size_t i = 0; i < expected.size(); ++i) {
+            ASSERT_NEAR(all[i], expected[i] * share, 1e-5 * layout.workers()) << i;
+          }
+          if (op != ReduceOp::kSum) continue;
+          if (!in_place) {
+            sums[r] = result;
+          } else {
+            ASSERT_EQ(vector, sums[r]) << "other bits the second time";
+          }
+        }
+      }
+    });
+    for (Rank r = 1; r < layout.workers(); ++r) ASSERT_EQ(sums[r], sums[0]) << r;
+  }
+}
+
+TEST_P(PushPullTest, OverHostsSixteenBitSumsAreRefused) {
+  CommunicatorOptions options;
+  options.hosts = {0, 0};
+  TestFleet fleet = MakeFleet(GetParam(), 2, options);
+  const std::vector<int64_t> counts = {2, 2};
+  RunRanks(2, [&](Rank r) {
+    std::vector<uint16_t> data(4), own(2);
+    CollectiveOptions by;
+    by.algorithm = Algorithm::kHierarchical;
+    Work push = fleet.ranks[r]->Push(data.data(), own.data(), counts, counts, DType::kBF16,
+                                     ReduceOp::kSum, by);
+    const absl::Status status = push.Wait();
+    EXPECT_TRUE(absl::IsInvalidArgument(status)) << status;
+    EXPECT_THAT(Text(status), HasSubstr("would round 16-bit floats at every hop"));
+  });
 }
 
 // Many issued ahead, of which the later overlap the earlier; messages on both sides of what is sent

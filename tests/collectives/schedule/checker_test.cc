@@ -62,12 +62,13 @@ void ForEachMutant(const World& world, const Schedules& good,
           good[rank].steps[i].kind != StepKind::kReduce) {
         visit(absl::StrCat("doubled ", at), bad);
       }
-      // Where any order will do, two additions to one sum may change places.
+      // Where any order will do, two additions to one sum may change places, as may operands.
+      const bool any_order =
+          !KeepsCanonicalOrder(world.requests[0].collective, world.requests[0].algorithm);
       const bool both_add = i + 1 < steps && good[rank].steps[i].kind == StepKind::kRecvReduce &&
                             good[rank].steps[i + 1].kind == StepKind::kRecvReduce;
-      const bool may_swap = both_add && !KeepsCanonicalOrder(world.requests[0].collective,
-                                                             world.requests[0].algorithm);
-      if (i + 1 < steps && !may_swap && Conflict(good[rank].steps[i], good[rank].steps[i + 1])) {
+      if (i + 1 < steps && !(both_add && any_order) &&
+          Conflict(good[rank].steps[i], good[rank].steps[i + 1])) {
         bad = good;
         std::swap(bad[rank].steps[i], bad[rank].steps[i + 1]);
         visit(absl::StrCat("swapped with next ", at), bad);
@@ -100,8 +101,10 @@ void ForEachMutant(const World& world, const Schedules& good,
         mutate("target longer", [](ScheduleStep& s) { ++s.target.count; });
       }
       if (step.kind == StepKind::kReduce) {
-        mutate("sources reversed",
-               [](ScheduleStep& s) { std::reverse(s.sources.begin(), s.sources.end()); });
+        if (!any_order) {
+          mutate("sources reversed",
+                 [](ScheduleStep& s) { std::reverse(s.sources.begin(), s.sources.end()); });
+        }
         mutate("source dropped", [](ScheduleStep& s) { s.sources.pop_back(); });
         mutate("source doubled", [](ScheduleStep& s) { s.sources.push_back(s.sources[0]); });
       }

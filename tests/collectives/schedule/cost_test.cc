@@ -182,6 +182,35 @@ TEST(CostTest, PushAndPullLoadAServerLinkWithItsShareOfEachWorker) {
   EXPECT_EQ(CostOf(request), (ScheduleCost{1, 1, 3, 0, 0}));
 }
 
+TEST(CostTest, HierarchicalPushesAndPullsCarryTheHostsSums) {
+  // Workers 0 and 1 on one host, 2 on another, the server on its own. The first two carry 5 of
+  // chunks 2 and 3 each, worker 2 all that is not its own.
+  ScheduleRequest request = {.collective = Collective::kPush,
+                             .algorithm = Algorithm::kHierarchical,
+                             .rank = 0,
+                             .size = 4,
+                             .counts = {3, 0, 4, 6},
+                             .contributors = 3,
+                             .order_counts = {13, 0, 0},
+                             .hosts = {5, 5, 6, 7}};
+  // To 1: 5 of chunk 3. To 2: 4, to 3: 1. Kept: those and 3 of another host.
+  EXPECT_EQ(CostOf(request), (ScheduleCost{2, 3, 10, 5 + 3, 5 + 3 + 3}));
+  request.rank = 1;  // To 0: 3, 4 and 1. To 3: 5.
+  EXPECT_EQ(CostOf(request), (ScheduleCost{2, 4, 13, 5, 5}));
+  request.rank = 2;  // Chunks 0 and 3; adds the other host's sum to its own.
+  EXPECT_EQ(CostOf(request), (ScheduleCost{2, 2, 9, 4, 4}));
+  request.rank = 3;
+  EXPECT_EQ(CostOf(request), (ScheduleCost{2, 0, 0, 6, 6}));
+  request.collective = Collective::kPull;
+  request.order_counts.clear();
+  // 3 and 2 pieces to each host.
+  EXPECT_EQ(CostOf(request), (ScheduleCost{2, 3, 12, 0, 0}));
+  request.rank = 0;  // Own chunk to 2, and with 4 and 1 to 1.
+  EXPECT_EQ(CostOf(request), (ScheduleCost{2, 4, 3 + 8, 0, 0}));
+  request.rank = 2;  // 4 to the first host, all on 0.
+  EXPECT_EQ(CostOf(request), (ScheduleCost{2, 1, 4, 0, 0}));
+}
+
 TEST(CostTest, Barrier) {
   const ScheduleRequest request = {.collective = Collective::kBarrier, .size = 9};
   EXPECT_EQ(CostOf(request), (ScheduleCost{4, 4, 4, 5, 4}));

@@ -2,6 +2,8 @@
 #include "collectives/schedule/push_pull.h"
 
 #include <map>
+#include <utility>
+#include <vector>
 
 #include "collectives/schedule/checker.h"
 #include "gmock/gmock.h"
@@ -116,6 +118,89 @@ TEST(PushPullTest, OfOneWorkerNothingIsAdded) {
     }
   }
 }
+
+// Servers on hosts of their own, or beside the workers of the first one.
+class HierarchicalPushPullTest : public testing::TestWithParam<bool> {
+ protected:
+  ScheduleRequest Request(Collective collective, const std::vector<int>& workers_on, int servers) {
+    int workers = 0;
+    for (const int count : workers_on) workers += count;
+    ScheduleRequest request = Dedicated(collective, workers, servers);
+    request.algorithm = Algorithm::kHierarchical;
+    for (size_t host = 0; host < workers_on.size(); ++host) {
+      request.hosts.insert(request.hosts.end(), static_cast<size_t>(workers_on[host]),
+                           static_cast<int32_t>(host));
+    }
+    for (int server = 0; server < servers; ++server) {
+      request.hosts.push_back(GetParam() ? 0 : 100 + server);
+    }
+    return request;
+  }
+  // Elements sent between two hosts, by the sender's and the receiver's.
+  std::map<std::pair<int32_t, int32_t>, int64_t> Crossing(ScheduleRequest request) {
+    std::map<std::pair<int32_t, int32_t>, int64_t> elements;
+    for (request.rank = 0; request.rank < request.size; ++request.rank) {
+      const Schedule schedule = MakeSchedule(request).value();
+      for (const ScheduleStep& step : schedule.steps) {
+        if (step.kind != StepKind::kSend) continue;
+        elements[{request.hosts[request.rank], request.hosts[step.peer]}] += step.source.count;
+      }
+    }
+    return elements;
+  }
+};
+
+TEST_P(HierarchicalPushPullTest, EachHostIsCrossedOnceWhateverItsWorkers) {
+  for (const std::vector<int>& workers_on : {std::vector<int>{2, 2}, {7, 8}, {1, 3, 4}, {5}}) {
+    for (const int servers : {1, 2, 3}) {
+      const auto pushed = Crossing(Request(Collective::kPush, workers_on, servers));
+      const auto pulled = Crossing(Request(Collective::kPull, workers_on, servers));
+      for (int32_t host = GetParam() ? 1 : 0; host < static_cast<int32_t>(workers_on.size());
+           ++host) {
+        int64_t out = 0;
+        int64_t in = 0;
+        for (const auto& [hosts, elements] : pushed) {
+          if (hosts.first == host && hosts.second != host) out += elements;
+          ASSERT_FALSE(hosts.second == host && hosts.first != host) << "pushed to a worker";
+        }
+        for (const auto& [hosts, elements] : pulled) {
+          if (hosts.second == host && hosts.first != host) in += elements;
+        }
+        EXPECT_EQ(out, 100 * servers) << host << " of " << workers_on.size();
+        EXPECT_EQ(in, 100 * servers) << host << " of " << workers_on.size();
+      }
+    }
+  }
+}
+
+TEST_P(HierarchicalPushPullTest, AllWorkersOfAHostCarryAlike) {
+  ScheduleRequest request = Request(Collective::kPush, {7, 8}, 4);
+  for (request.rank = 0; request.rank < 15; ++request.rank) {
+    const Schedule schedule = MakeSchedule(request).value();
+    int64_t carried = 0;
+    for (const ScheduleStep& step : schedule.steps) {
+      if (step.kind == StepKind::kSend && step.peer >= 15) carried += step.source.count;
+    }
+    EXPECT_NEAR(static_cast<double>(carried), request.rank < 7 ? 400.0 / 7 : 400.0 / 8, 1.0)
+        << request.rank;
+  }
+}
+
+// What workers own does not leave their host, and comes from other hosts once each.
+TEST_P(HierarchicalPushPullTest, OwnersOnWorkersGetOneSumOfEachOtherHost) {
+  ScheduleRequest request = Request(Collective::kPush, {2, 2}, 1);
+  request.counts = {40, 20, 10, 30, 0};
+  request.order_counts = EvenCounts(100, 4);
+  const auto crossing = Crossing(request);
+  EXPECT_EQ(crossing.at({0, 1}), 40);
+  EXPECT_EQ(crossing.at({1, 0}), 60);
+  // Of each host's 2 x 100 elements, half stays where it is.
+  EXPECT_EQ(crossing.at({0, 0}), 100);
+  EXPECT_EQ(crossing.at({1, 1}), 100);
+}
+
+INSTANTIATE_TEST_SUITE_P(Servers, HierarchicalPushPullTest, testing::Bool(),
+                         [](const auto& info) { return info.param ? "BesideWorkers" : "Apart"; });
 
 TEST(PushPullTest, TheCheckerRejectsTheOrderOfTheOwnersChunk) {
   // Rank 0 owns all, but elements 5 to 9 are to be summed as a chunk of rank 1.

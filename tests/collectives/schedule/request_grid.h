@@ -207,10 +207,22 @@ void ForEachShape(Collective collective, Algorithm algorithm, int size, Visitor 
             std::vector<std::vector<int64_t>> orders = {{}};
             if (collective == Collective::kPush) {
               orders = OrderCountsFor(VectorCount(request), contributors);
+              // They say nothing where sums are made by host.
+              if (algorithm == Algorithm::kHierarchical) orders.resize(1);
             }
             for (const auto& order : orders) {
               request.order_counts = order;
-              visit_precisions();
+              if (algorithm != Algorithm::kHierarchical) {
+                visit_precisions();
+                continue;
+              }
+              if (total == size - 1 || total == size) continue;  // as total == size + 1
+              // In large worlds the uneven ones alone.
+              const std::vector<std::vector<int32_t>> hosts = HostsFor(size);
+              for (size_t i = size > 17 ? 2 : 0; i < hosts.size(); ++i) {
+                request.hosts = hosts[i];
+                visit_precisions();
+              }
             }
           }
         }
@@ -273,6 +285,7 @@ inline World WorldOf(Collective collective, Algorithm algorithm, int size, int p
       if (collective == Collective::kPush) {
         request.order_counts = EvenCounts(total, request.contributors);
       }
+      if (algorithm == Algorithm::kHierarchical) request.hosts = HostsFor(size)[2];
       break;
     case Collective::kBarrier:
       break;
