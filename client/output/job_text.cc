@@ -132,6 +132,9 @@ std::string SyncPathText(const v1::Job& job) {
     std::replace(name.begin(), name.end(), '_', ' ');
     absl::StrAppend(&text, " (", name, ")");
   }
+  if (serves && strategy.algorithm() == v1::Communication::HIERARCHICAL) {
+    text += ", inside each host first";
+  }
   std::set<std::string> transports;
   for (const v1::PathInUse& path : job.paths()) {
     transports.insert(path.path().provider().empty() ? path.path().transport()

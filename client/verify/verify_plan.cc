@@ -71,6 +71,13 @@ bool IsCanonical(SyncAlgorithm algorithm) {
   return false;
 }
 
+absl::Status CheckCanonical(absl::string_view message, SyncAlgorithm algorithm) {
+  if (IsCanonical(algorithm)) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      message, ".algorithm: ", Name(algorithm),
+      " adds in an order of its own, for which equal bits are not promised; leave it out"));
+}
+
 std::string SwitchesName(int number, Kill kill) {
   switch (kill) {
     case Kill::kNone:
@@ -124,10 +131,11 @@ absl::Status CheckVerifiable(const v1::JobDescription& job, const VerifyPlanOpti
         "communication.summation_order: with any order equal bits are not promised, so there is "
         "nothing to verify; leave it out");
   }
-  if (!IsCanonical(spec.communication.algorithm)) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "communication.algorithm: ", Name(spec.communication.algorithm),
-        " adds in an order of its own, for which equal bits are not promised; leave it out"));
+  MUSTER_RETURN_IF_ERROR(CheckCanonical("communication", spec.communication.algorithm));
+  MUSTER_RETURN_IF_ERROR(CheckCanonical("strategy", spec.strategy.algorithm));
+  for (size_t i = 0; i < spec.switches.size(); ++i) {
+    MUSTER_RETURN_IF_ERROR(CheckCanonical(absl::StrCat("switches[", i, "].strategy"),
+                                          spec.switches[i].strategy.algorithm));
   }
   return absl::OkStatus();
 }

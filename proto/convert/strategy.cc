@@ -1,6 +1,7 @@
 #include "proto/convert/strategy.h"
 
 #include "absl/strings/str_cat.h"
+#include "base/control/strategy_algorithm.h"
 #include "base/status_macros.h"
 #include "proto/convert/field.h"
 
@@ -97,15 +98,11 @@ absl::StatusOr<Strategy> StrategyFromProto(const v1::Strategy& strategy, const S
   if (result.serves() && strategy.algorithm() == v1::Communication::ALGORITHM_UNSPECIFIED) {
     result.algorithm = SyncAlgorithm::kAutomatic;
   }
-  if (result.serves() && result.algorithm != SyncAlgorithm::kAutomatic &&
-      result.algorithm != SyncAlgorithm::kDirect) {
-    return FieldError(Field(path, "algorithm"), "DIRECT or absent where sync is PARAMETER_SERVER",
-                      Name(result.algorithm));
-  }
-  if (result.sharded() && result.algorithm != SyncAlgorithm::kAutomatic &&
-      result.algorithm != SyncAlgorithm::kRing && result.algorithm != SyncAlgorithm::kDirect) {
+  if (!Takes(result, result.algorithm)) {
     return FieldError(Field(path, "algorithm"),
-                      "RING, DIRECT or absent where the state is in shards (stage above 0)",
+                      result.serves()
+                          ? "DIRECT, HIERARCHICAL or absent where sync is PARAMETER_SERVER"
+                          : "RING, DIRECT or absent where the state is in shards (stage above 0)",
                       Name(result.algorithm));
   }
   return result;

@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/check.h"
+#include "base/control/strategy_algorithm.h"
 #include "base/text.h"
 
 namespace muster {
@@ -55,9 +56,7 @@ Strategy WithBase(const Strategy& strategy, const Strategy& base) {
   Strategy result = strategy;
   result.replicas = base.replicas;
   result.transport = base.transport;
-  // The ring is of all-reduces and their halves.
-  const bool fits = !strategy.serves() || base.algorithm == SyncAlgorithm::kDirect;
-  result.algorithm = fits ? base.algorithm : SyncAlgorithm::kAutomatic;
+  result.algorithm = Takes(result, base.algorithm) ? base.algorithm : SyncAlgorithm::kAutomatic;
   return result;
 }
 

@@ -65,8 +65,39 @@ double LinkSeconds(const HostTraffic& host, const LinkSpeeds& links) {
   return seconds / std::max(1, host.workers);
 }
 
+// A push's, of one bucket: from each worker, or inside the hosts first from each host that has
+// some.
+std::map<std::string, HostTraffic> TrafficOf(const std::vector<CrewMember>& takers, bool by_host,
+                                             double bucket, double of_worker, double of_server) {
+  std::map<std::string, HostTraffic> hosts;
+  const auto host_of = [&](size_t i) -> HostTraffic& {
+    return hosts[takers[i].host.empty() ? absl::StrCat("\n", i) : takers[i].host];
+  };
+  int workers = 0;
+  for (size_t i = 0; i < takers.size(); ++i) {
+    const bool works = takers[i].role == MemberRole::kWorker;
+    host_of(i).workers += works ? 1 : 0;
+    workers += works ? 1 : 0;
+  }
+  int contributors = workers;
+  if (by_host) {
+    contributors = 0;
+    for (const auto& [name, host] : hosts) contributors += host.workers > 0 ? 1 : 0;
+  }
+  for (size_t i = 0; i < takers.size(); ++i) {
+    HostTraffic& host = host_of(i);
+    if (takers[i].role == MemberRole::kParameterServer) {
+      host.in += contributors * of_server;
+    } else {
+      host.in += (contributors - 1) * of_worker;
+      host.out += by_host ? bucket / host.workers - of_worker : bucket - of_worker;
+    }
+  }
+  return hosts;
+}
+
 // Of one bucket: a push, and with the directions exchanged a pull. The step commits between them,
-// so neither takes what the other leaves of a link.
+// so neither takes what the other leaves of a link. What moves inside a host is not counted.
 double PushAndPullSeconds(const StateSize& size, const Strategy& strategy,
                           const std::vector<CrewMember>& takers, const LinkSpeeds& links) {
   const CrewSize crew = SizeOf(takers);
@@ -76,27 +107,25 @@ double PushAndPullSeconds(const StateSize& size, const Strategy& strategy,
   const auto bucket = static_cast<double>(size.bucket);
   const double of_worker = bucket * static_cast<double>(weights.worker) / total;
   const double of_server = bucket * static_cast<double>(weights.server) / total;
-  std::map<std::string, HostTraffic> hosts;
-  for (size_t i = 0; i < takers.size(); ++i) {
-    const CrewMember& member = takers[i];
-    HostTraffic& host = hosts[member.host.empty() ? absl::StrCat("\n", i) : member.host];
-    if (member.role == MemberRole::kParameterServer) {
-      host.in += crew.workers * of_server;
-    } else {
-      ++host.workers;
-      host.in += (crew.workers - 1) * of_worker;
-      host.out += bucket - of_worker;
-    }
-  }
+  const bool by_host = strategy.algorithm == SyncAlgorithm::kHierarchical;
+  const auto hosts = TrafficOf(takers, by_host, bucket, of_worker, of_server);
   double busiest = 0;
-  for (const auto& [name, host] : hosts) busiest = std::max(busiest, LinkSeconds(host, links));
+  int contributors = by_host ? 0 : crew.workers;
+  int most_on_a_host = 1;
+  for (const auto& [name, host] : hosts) {
+    busiest = std::max(busiest, LinkSeconds(host, links));
+    contributors += by_host && host.workers > 0 ? 1 : 0;
+    most_on_a_host = std::max(most_on_a_host, host.workers);
+  }
   const int owners =
       (weights.worker > 0 ? crew.workers : 0) + (weights.server > 0 ? crew.servers : 0);
-  const int peers = std::max(crew.workers, owners);
-  const double fixed = links.latency_seconds + (peers - 1) * links.message_seconds;
+  const int peers = std::max(contributors, owners);
+  const int hops = by_host && most_on_a_host > 1 ? 2 : 1;
+  const double fixed = hops * links.latency_seconds + (peers - 1) * links.message_seconds;
+  double added = (contributors - 1) * std::max(of_worker, of_server);
+  if (by_host) added += (most_on_a_host - 1) * bucket / most_on_a_host;
   return 2 * fixed + busiest * (size.gradient_bytes + size.parameter_bytes) +
-         (crew.workers - 1) * std::max(of_worker, of_server) * size.gradient_bytes *
-             links.reduce_seconds;
+         added * size.gradient_bytes * links.reduce_seconds;
 }
 
 // Of one bucket: each owner's sum goes to those who hold replicas, while it takes as much.

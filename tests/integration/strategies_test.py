@@ -172,6 +172,60 @@ class SwitchCommandTest(DaemonsTest):
         self.assertEqual(code, 1, error)
         self.assertIn("already ended", error)
 
+    def test_workers_of_a_host_push_as_one(self):
+        steps = 60
+        losses = {}
+        for algorithm in ("direct", "hierarchical"):
+            self.start_fleet(0)
+            # Hosts of 3 and 2 workers and a server on its own.
+            for number, host in enumerate("aaabb"):
+                self.start_worker(f"w{number}", "--host", f"host-{host}")
+            self.start_worker("s0", "--role", "parameter-server", "--host", "host-s")
+            self.assertTrue(wait_until(lambda: len(self.members()) == 6))
+            job = self.submit(self.job(
+                name=f"{algorithm}.json", steps=steps, workers={"min": 5, "max": 5},
+                strategy={"sync": "PARAMETER_SERVER", "servers": 1, "replicas": 0,
+                          "transport": "TCP", "algorithm": algorithm.upper()}))
+            code, out, error = self.muster("watch", job)
+            self.assertEqual(code, 0, out + error)
+            status = self.status(job)
+            losses[algorithm] = status["progress"]["test_loss"]
+            text = self.muster("status", job)[1]
+            inside = "parameter server, inside each host first"
+            (self.assertIn if algorithm == "hierarchical" else self.assertNotIn)(inside, text)
+            lines = [line for log in self.logs for line in self.lines(log)]
+            told = [line for line in lines if line.get("event") == "hosts_push_first_inside"]
+            paths = [line["text"] for line in lines if line.get("event") == "communication_path"]
+            if algorithm == "hierarchical":
+                self.assertEqual({(line["fields"]["hosts"], line["fields"]["most_on_a_host"]) for line in told},
+                                 {(2, 3)})
+                self.assertTrue(any("push" in path and "hierarchical" in path for path in paths),
+                                paths)
+                self.assertTrue(any("pull" in path and "hierarchical" in path for path in paths),
+                                paths)
+            else:
+                self.assertEqual(told, [])
+            for process in self.workers.values():
+                process.terminate()
+        # Sums in another order: the same but for rounding.
+        self.assertAlmostEqual(losses["direct"], losses["hierarchical"], delta=1e-3)
+
+    def test_where_no_workers_share_a_host_pushing_inside_first_is_told_to_be_of_no_use(self):
+        self.start_fleet(0)
+        for number in range(2):
+            self.start_worker(f"w{number}", "--host", f"host-{number}")
+        self.assertTrue(wait_until(lambda: len(self.members()) == 2))
+        job = self.submit(self.job(steps=4000, workers={"min": 2}))
+        self.assertTrue(wait_until(lambda: "progress" in self.status(job)))
+        code, out, error = self.muster("switch", job, "--sync", "parameter-server",
+                                       "--algorithm", "hierarchical")
+        self.assertEqual(code, 0, error)
+        self.assertIn("trains by parameter servers on the workers, 1 replica, hierarchical", out)
+        self.assertEqual(self.muster("cancel", job)[0], 0)
+        events = [line["event"] for log in self.logs for line in self.lines(log)]
+        self.assertIn("hosts_have_one_worker", events)
+        self.assertNotIn("hosts_push_first_inside", events)
+
 
 if __name__ == "__main__":
     main()

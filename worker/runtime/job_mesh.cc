@@ -1,5 +1,6 @@
 // The part of JobRunner that connects a view's mesh, tells how it communicates, and ends it.
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 
@@ -12,6 +13,31 @@
 #include "worker/runtime/job_runner.h"
 
 namespace muster {
+namespace {
+
+// How far pushes and pulls that go inside the hosts first have something to do there.
+void LogHostsOfWorkers(const View& view, Logger& logger) {
+  std::map<std::string, int> workers_on;
+  int most = 0;
+  for (int worker = 0; worker < view.workers(); ++worker) {
+    most = std::max(most, ++workers_on[view.members[static_cast<size_t>(worker)].host]);
+  }
+  const std::vector<LogField> fields = {{"epoch", view.epoch},
+                                        {"workers", view.workers()},
+                                        {"hosts", static_cast<int>(workers_on.size())},
+                                        {"most_on_a_host", most}};
+  if (most > 1) {
+    logger.Log(LogLevel::kInfo, "hosts_push_first_inside",
+               "workers of a host add up their gradients before these leave it", fields);
+  } else {
+    logger.Log(LogLevel::kWarning, "hosts_have_one_worker",
+               "no two workers are on one host, so each pushes and pulls for itself; "
+               "muster-worker --host says who shares one",
+               fields);
+  }
+}
+
+}  // namespace
 
 void JobRunner::DoConnect(const View& view) {
   MeshSpec spec;
@@ -44,6 +70,9 @@ void JobRunner::DoConnect(const View& view) {
                 {"why", path_.why}});
   if (options_.gauges != nullptr) options_.gauges->Set(path_);
   core_.Dispatch(worker::PathMeasured{view.epoch, path_});
+  if (view.strategy.serves() && view.strategy.algorithm == SyncAlgorithm::kHierarchical) {
+    LogHostsOfWorkers(view, logger_);
+  }
   CommunicatorOptions options;
   const CommunicationSpec& communication = context_->spec().communication;
   options.default_timeout = absl::Milliseconds(communication.timeout_ms);

@@ -15,6 +15,9 @@ ParameterGather::ParameterGather(Communicator& communicator, const Layout& layou
       layout_(layout),
       map_(MapOf(view, layout).value()),
       serves_(view.strategy.serves()),
+      pull_algorithm_(view.strategy.algorithm == SyncAlgorithm::kHierarchical
+                          ? Algorithm::kHierarchical
+                          : Algorithm::kAuto),
       workers_(view.workers()),
       timeout_(timeout),
       dtype_(dtype),
@@ -46,6 +49,7 @@ void ParameterGather::Start(Step step, int block, OwnPart own, void* parameters)
       mine = at;
     }
     const absl::Span<const int64_t> counts = map_.slices.CountsOf(i);
+    if (serves_) options.algorithm = pull_algorithm_;
     works_[static_cast<size_t>(block)].push_back(
         serves_ ? communicator_.Pull(mine, into, counts, workers_, dtype_, options)
                 : communicator_.AllGather(mine, into, counts, dtype_, options));

@@ -52,6 +52,7 @@ class ParameterGather {
   const Layout& layout_;
   const ViewMap map_;
   const bool serves_;
+  const Algorithm pull_algorithm_;  // of parameter servers
   const int workers_;
   const absl::Duration timeout_;
   const DType dtype_;

@@ -101,6 +101,8 @@ TEST(JobTextTest, PathsAndStragglersAreShown) {
   EXPECT_EQ(SyncPathText(job), "all-reduce (halving doubling) over efa, tcp");
   job.mutable_view()->mutable_strategy()->set_sync(v1::Strategy::PARAMETER_SERVER);
   EXPECT_EQ(SyncPathText(job), "parameter server over efa, tcp");
+  job.mutable_view()->mutable_strategy()->set_algorithm(v1::Communication::HIERARCHICAL);
+  EXPECT_EQ(SyncPathText(job), "parameter server, inside each host first over efa, tcp");
 }
 
 TEST(JobTextTest, SaysWhoChoosesTheStrategyAndWhy) {

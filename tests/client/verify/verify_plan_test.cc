@@ -170,7 +170,15 @@ TEST(CheckVerifiableTest, SaysWhatIsWrong) {
   job = Example();
   job.mutable_communication()->set_algorithm(v1::Communication::DOUBLE_TREE);
   EXPECT_THAT(why(job, Options()), HasSubstr("communication.algorithm: double-tree"));
-  job.mutable_communication()->clear_algorithm();
+  job = Example();
+  job.mutable_strategy()->set_sync(v1::Strategy::PARAMETER_SERVER);
+  job.mutable_strategy()->set_algorithm(v1::Communication::HIERARCHICAL);
+  EXPECT_THAT(why(job, Options()), HasSubstr("strategy.algorithm: hierarchical adds in an order"));
+  v1::Switch* const change = job.add_switches();
+  job.mutable_strategy()->Swap(change->mutable_strategy());
+  change->set_after_step(3);
+  EXPECT_THAT(why(job, Options()), HasSubstr("switches[0].strategy.algorithm: hierarchical adds"));
+  job = Example();
   job.mutable_communication()->set_summation_order(v1::Communication::ANY);
   EXPECT_THAT(why(job, Options()), HasSubstr("communication.summation_order"));
 }

@@ -368,8 +368,8 @@ INSTANTIATE_TEST_SUITE_P(
                   j.mutable_strategy()->set_sync(v1::Strategy::PARAMETER_SERVER);
                   j.mutable_strategy()->set_algorithm(v1::Communication::RING);
                 },
-                "strategy.algorithm: must be DIRECT or absent where sync is PARAMETER_SERVER, got "
-                "ring"},
+                "strategy.algorithm: must be DIRECT, HIERARCHICAL or absent where sync is "
+                "PARAMETER_SERVER, got ring"},
         BadCase{"UnknownSync",
                 [](auto& j) {
                   j.mutable_strategy()->set_sync(static_cast<v1::Strategy::Sync>(7));
@@ -387,6 +387,14 @@ INSTANTIATE_TEST_SUITE_P(
                 },
                 "strategy.algorithm: must be RING, DIRECT, STAR, WINDOW or absent with 16-bit "
                 "gradients, which others would round at every hop, got double-tree"},
+        BadCase{"RoundedInsideHosts",
+                [](auto& j) {
+                  j.mutable_communication()->set_gradients(v1::Communication::BF16);
+                  j.mutable_strategy()->set_sync(v1::Strategy::PARAMETER_SERVER);
+                  j.mutable_strategy()->set_algorithm(v1::Communication::HIERARCHICAL);
+                },
+                "strategy.algorithm: must be RING, DIRECT, STAR, WINDOW or absent with 16-bit "
+                "gradients, which others would round at every hop, got hierarchical"},
         BadCase{"SwitchesOutOfOrder",
                 [](auto& j) {
                   for (int step : {5, 5}) {

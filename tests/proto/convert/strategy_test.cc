@@ -60,6 +60,22 @@ TEST(AskedStrategyTest, RoundTrips) {
   EXPECT_EQ(*StrategyFromProto(shown, {}, "s"), (Strategy{.stage = 2}));
 }
 
+TEST(StrategyTest, ServersTakeWhatTheirPushesCanBe) {
+  const Strategy defaults{.algorithm = SyncAlgorithm::kHierarchical};
+  v1::Strategy strategy;
+  strategy.set_sync(v1::Strategy::PARAMETER_SERVER);
+  EXPECT_EQ(StrategyFromProto(strategy, defaults, "s")->algorithm, SyncAlgorithm::kAutomatic)
+      << "what a job says of its all-reduces";
+  for (const SyncAlgorithm algorithm : {SyncAlgorithm::kDirect, SyncAlgorithm::kHierarchical}) {
+    const Strategy asked{.sync = SyncPath::kParameterServer, .servers = 2, .algorithm = algorithm};
+    EXPECT_EQ(*StrategyFromProto(ToProto(asked), {}, "s"), asked);
+  }
+  EXPECT_EQ(ToString({.sync = SyncPath::kParameterServer,
+                      .servers = 2,
+                      .algorithm = SyncAlgorithm::kHierarchical}),
+            "up to 2 parameter servers, 1 replica, hierarchical");
+}
+
 std::string ErrorOf(const v1::Strategy& strategy) {
   return std::string(AskedStrategyFromProto(strategy, {}, "strategy").status().message());
 }

@@ -156,6 +156,27 @@ TEST(ChooseStrategyTest, AServerOnAWorkersHostAddsNoLink) {
   EXPECT_EQ(ChooseStrategy(inputs).strategy, Stage(0));
 }
 
+TEST(ChooseStrategyTest, InsideTheHostsFirstServersGetOneContributionAHost) {
+  ChoiceInputs inputs = Inputs(4, 1);
+  inputs.links = Links();
+  for (const int worker : {0, 1}) inputs.crew[worker].host = "one";
+  for (const int worker : {2, 3}) inputs.crew[worker].host = "two";
+  const double flat = *Find(ChooseStrategy(inputs), Served(1, false)).seconds;
+  inputs.base.algorithm = SyncAlgorithm::kHierarchical;
+  Strategy by_host = Served(1, false);
+  by_host.algorithm = SyncAlgorithm::kHierarchical;
+  const StrategyChoice choice = ChooseStrategy(inputs);
+  // The server's link takes 2 vectors instead of 4, both ways.
+  EXPECT_NEAR(*Find(choice, by_host).seconds / flat, 0.5, 0.05);
+  Find(choice, Stage(2));  // shards are not reduced that way
+  // With two servers each takes half of both.
+  inputs.crew.push_back(inputs.crew.back());
+  inputs.crew.back().host = "more";
+  by_host.servers = 2;
+  EXPECT_NEAR(*Find(ChooseStrategy(inputs), by_host).seconds, 2 * 2 * kElements * 1e-9,
+              0.2 * kElements * 1e-9);
+}
+
 TEST(ChooseStrategyTest, LinksToServersAreUnknownWhereTheMeshIsInSharedMemory) {
   ChoiceInputs inputs = Inputs(4, 2);
   inputs.links = Links(/*shared_directions=*/true);
@@ -254,6 +275,8 @@ TEST(ChooseStrategyTest, WhatItDoesNotChooseIsKept) {
   const Strategy served = ChooseStrategy(inputs).strategy;
   EXPECT_EQ(served.replicas, 2);
   EXPECT_EQ(served.algorithm, SyncAlgorithm::kAutomatic) << "there is no ring of pushes";
+  inputs.base.algorithm = SyncAlgorithm::kHierarchical;
+  EXPECT_EQ(ChooseStrategy(inputs).strategy.algorithm, SyncAlgorithm::kHierarchical);
 }
 
 TEST(ChooseStrategyTest, ALoneWorkerHasNobodyToSpeakTo) {
