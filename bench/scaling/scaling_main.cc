@@ -35,6 +35,14 @@ struct Path {
   bool workers_own = false;  // as in ServerLayout
 };
 
+ServerLayout LayoutOf(const Path& path, int hosts) {
+  return {.workers = hosts * path.ranks_per_host,
+          .servers = path.servers,
+          .workers_own = path.workers_own,
+          .workers_per_host = path.ranks_per_host,
+          .hierarchical = path.algorithm == Algorithm::kHierarchical};
+}
+
 // One parameter server is the star; a shard of it on each worker the direct exchange.
 const std::vector<Path>& Paths() {
   static const auto& paths = *new std::vector<Path>{{"star", Algorithm::kStar, 1},
@@ -68,7 +76,8 @@ T OrDie(absl::StatusOr<T> value) {
   return *std::move(value);
 }
 
-// Servers alone, then with parts on the workers, for each number of servers up to that of hosts.
+// Servers alone, then with parts on the workers, then alone with two workers on each host, flat and
+// inside the hosts first, for each number of servers up to that of hosts.
 std::vector<Path> PathsFor(const Options& options, int hosts) {
   std::vector<Path> paths = Paths();
   for (const bool workers_own : {false, true}) {
@@ -76,6 +85,12 @@ std::vector<Path> PathsFor(const Options& options, int hosts) {
       if (servers > hosts) continue;
       paths.push_back({absl::StrCat(workers_own ? "mixed+" : "servers+", servers),
                        Algorithm::kDirect, 1, servers, workers_own});
+    }
+  }
+  for (const Algorithm algorithm : {Algorithm::kDirect, Algorithm::kHierarchical}) {
+    const char* const name = algorithm == Algorithm::kDirect ? "pairs+" : "pairs-as-one+";
+    for (const int servers : options.servers) {
+      if (servers <= hosts) paths.push_back({absl::StrCat(name, servers), algorithm, 2, servers});
     }
   }
   std::erase_if(paths, [&options](const Path& path) {
@@ -86,9 +101,13 @@ std::vector<Path> PathsFor(const Options& options, int hosts) {
 }
 
 // A rank's end of a mesh over the wires; ranks tell each other their addresses by `exchange`.
-std::unique_ptr<Communicator> Connect(const HostLab& lab, const Path& path, int rank,
+std::unique_ptr<Communicator> Connect(const HostLab& lab, const Path& path, int hosts, int rank,
                                       Exchange& exchange, std::unique_ptr<TcpListener>* listener) {
-  const int host = rank / path.ranks_per_host;
+  const int ranks = hosts * path.ranks_per_host;  // the others are servers, each on its own host
+  const auto host_of = [&](int r) {
+    return r < ranks ? r / path.ranks_per_host : hosts + r - ranks;
+  };
+  const int host = host_of(rank);
   if (const absl::Status status = lab.Enter(host); !status.ok()) Die(status);
   TcpListenerOptions listening;
   listening.bind = lab.Address(host);
@@ -100,7 +119,7 @@ std::unique_ptr<Communicator> Connect(const HostLab& lab, const Path& path, int 
   CommunicatorOptions options;
   options.default_timeout = absl::Minutes(5);
   for (const std::string& address : exchange.AllToAll(rank, (*listener)->address())) {
-    options.hosts.push_back(static_cast<int32_t>(spec.members.size()) / path.ranks_per_host);
+    options.hosts.push_back(host_of(static_cast<int>(spec.members.size())));
     spec.members.push_back({Incarnation{spec.members.size() + 1}, address});
   }
   return OrDie(Communicator::Create(
@@ -110,8 +129,9 @@ std::unique_ptr<Communicator> Connect(const HostLab& lab, const Path& path, int 
 
 class TcpRank : public BenchRank {
  public:
-  TcpRank(const HostLab& lab, const Path& path, int rank, Exchange& exchange)
-      : algorithm_(path.algorithm), communicator_(Connect(lab, path, rank, exchange, &listener_)) {}
+  TcpRank(const HostLab& lab, const Path& path, int hosts, int rank, Exchange& exchange)
+      : algorithm_(path.algorithm),
+        communicator_(Connect(lab, path, hosts, rank, exchange, &listener_)) {}
 
   bool Supports(const Trial& trial) const override {
     return trial.kind == Kind::kAllReduce && trial.type == ElementType::kF32 &&
@@ -137,10 +157,10 @@ class TcpRank : public BenchRank {
 // A worker of parameter servers.
 class WorkerRank : public BenchRank {
  public:
-  WorkerRank(const HostLab& lab, const Path& path, const ServerLayout& layout, int64_t count,
-             int rank, Exchange& everyone)
-      : communicator_(Connect(lab, path, rank, everyone, &listener_)),
-        step_(*communicator_, layout, count) {}
+  WorkerRank(const HostLab& lab, const Path& path, int hosts, int64_t count, int rank,
+             Exchange& everyone)
+      : communicator_(Connect(lab, path, hosts, rank, everyone, &listener_)),
+        step_(*communicator_, LayoutOf(path, hosts), count) {}
 
   bool Supports(const Trial& trial) const override {
     return trial.kind == Kind::kAllReduce && trial.type == ElementType::kF32 &&
@@ -159,11 +179,12 @@ class WorkerRank : public BenchRank {
 };
 
 // Serves until the workers leave. In a process of its own.
-[[noreturn]] void Serve(const HostLab& lab, const Path& path, const ServerLayout& layout,
-                        int64_t count, int rank, Exchange& everyone) {
+[[noreturn]] void Serve(const HostLab& lab, const Path& path, int hosts, int64_t count, int rank,
+                        Exchange& everyone) {
   std::unique_ptr<TcpListener> listener;
-  const std::unique_ptr<Communicator> communicator = Connect(lab, path, rank, everyone, &listener);
-  ServerStep step(*communicator, layout, count);
+  const std::unique_ptr<Communicator> communicator =
+      Connect(lab, path, hosts, rank, everyone, &listener);
+  ServerStep step(*communicator, LayoutOf(path, hosts), count);
   absl::Status status;
   while (status.ok()) status = step.Run(nullptr, nullptr);
   if (!absl::IsUnavailable(status)) Die(status);
@@ -175,19 +196,18 @@ int ServePath(const HostLab& lab, const Path& path, int hosts, int64_t count) {
   const int ranks = hosts * path.ranks_per_host;
   if (path.servers == 0) {
     return ServeRanks(ranks, /*processes=*/true, [&](int rank, Exchange& exchange) {
-      return std::make_unique<TcpRank>(lab, path, rank, exchange);
+      return std::make_unique<TcpRank>(lab, path, hosts, rank, exchange);
     });
   }
-  const ServerLayout layout = {ranks, path.servers, path.workers_own};
   Exchange everyone(ranks + path.servers);
   std::vector<pid_t> servers;
   for (int i = 0; i < path.servers; ++i) {
     servers.push_back(fork());
     if (servers.back() < 0) Die(absl::InternalError("fork failed"));
-    if (servers.back() == 0) Serve(lab, path, layout, count, ranks + i, everyone);
+    if (servers.back() == 0) Serve(lab, path, hosts, count, ranks + i, everyone);
   }
   int code = ServeRanks(ranks, /*processes=*/true, [&](int rank, Exchange&) {
-    return std::make_unique<WorkerRank>(lab, path, layout, count, rank, everyone);
+    return std::make_unique<WorkerRank>(lab, path, hosts, count, rank, everyone);
   });
   for (const pid_t server : servers) {
     int status = 0;
@@ -258,8 +278,8 @@ nlohmann::json MeasureHosts(const Options& options, int hosts) {
   nlohmann::json rows = nlohmann::json::array();
   const double vector_us = static_cast<double>(options.bytes) * 8 / options.rate_mbit;
   for (const Path& path : paths) {
-    const double load = path.servers == 0 ? 2.0 * (hosts - 1) / hosts
-                                          : WireLoad({hosts, path.servers, path.workers_own});
+    const double load =
+        path.servers == 0 ? 2.0 * (hosts - 1) / hosts : WireLoad(LayoutOf(path, hosts));
     const double bound_us = load * vector_us;
     const Result result = Measure(*lab, path, options, hosts);
     const double ratio = result.time_us / bound_us;
@@ -285,8 +305,9 @@ nlohmann::json MeasureHosts(const Options& options, int hosts) {
 int Run(const Options& options, std::ofstream* json) {
   std::printf(
       "%lld bytes of f32, every host with %d Mbit/s in each direction, TCP with %s; bound: 2 "
-      "(p-1)/p of the bytes at that rate; with N servers beside them (servers+N, mixed+N) what the "
-      "busiest wire must carry\n\n",
+      "(p-1)/p of the bytes at that rate; with N servers beside them (servers+N, mixed+N; with two "
+      "workers on each host pairs+N and, inside the hosts first, pairs-as-one+N) what the busiest "
+      "wire must carry if each host pushes and pulls once\n\n",
       static_cast<long long>(options.bytes), options.rate_mbit, options.congestion_control.c_str());
   std::printf("%-14s %6s %6s %14s %14s %8s %8s\n", "path", "hosts", "ranks", "time (us)",
               "bound (us)", "ratio", "errors");

@@ -21,7 +21,7 @@ double ServerShare(const ServerLayout& layout) {
 }  // namespace
 
 double WireLoad(const ServerLayout& layout) {
-  return std::max(1.0, layout.workers * ServerShare(layout));
+  return std::max(1.0, layout.workers / layout.workers_per_host * ServerShare(layout));
 }
 
 std::vector<int64_t> OwnedCounts(const ServerLayout& layout, int64_t count) {
@@ -38,6 +38,7 @@ std::vector<int64_t> OwnedCounts(const ServerLayout& layout, int64_t count) {
 
 ServerStep::ServerStep(Communicator& communicator, const ServerLayout& layout, int64_t count)
     : communicator_(communicator), layout_(layout), buckets_(kBuckets) {
+  call_options_.algorithm = layout.hierarchical ? Algorithm::kHierarchical : Algorithm::kDirect;
   for (int b = 0; b < kBuckets; ++b) {
     const Chunk chunk = ChunkOf(count, kBuckets, b);
     Bucket& bucket = buckets_[static_cast<size_t>(b)];
@@ -51,13 +52,14 @@ ServerStep::ServerStep(Communicator& communicator, const ServerLayout& layout, i
 
 Work ServerStep::Push(Bucket& bucket, const float* input) {
   return communicator_.Push(input == nullptr ? nullptr : input + bucket.offset, bucket.owned.data(),
-                            bucket.counts, bucket.order_counts, DType::kF32, ReduceOp::kSum);
+                            bucket.counts, bucket.order_counts, DType::kF32, ReduceOp::kSum,
+                            call_options_);
 }
 
 Work ServerStep::Pull(Bucket& bucket, float* output) {
   return communicator_.Pull(bucket.owned.data(),
                             output == nullptr ? nullptr : output + bucket.offset, bucket.counts,
-                            layout_.workers, DType::kF32);
+                            layout_.workers, DType::kF32, call_options_);
 }
 
 absl::Status ServerStep::Run(const float* input, float* output) {

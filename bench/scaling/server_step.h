@@ -11,15 +11,20 @@
 
 namespace muster::bench {
 
-// Workers are the first ranks, servers those after them, each with a wire of its own.
+// Workers are the first ranks, servers those after them, each on a host of its own, which has one
+// wire. Every host of workers has as many.
 struct ServerLayout {
   int workers = 1;
   int servers = 0;
-  // Workers own parts as well, so large that all wires carry as much. Requires: servers <= workers.
+  // Workers own parts as well, so large that all wires carry as much. Requires: servers <= workers,
+  // one worker per host.
   bool workers_own = false;
+  int workers_per_host = 1;
+  bool hierarchical = false;  // inside the hosts first
 };
 
-// Bytes that the busiest wire carries in one direction by a push and a pull, over the vector's.
+// Bytes that the busiest wire carries in one direction by a push and a pull, over the vector's, if
+// each host pushes and pulls once.
 double WireLoad(const ServerLayout& layout);
 // Elements of `count` that each rank owns.
 std::vector<int64_t> OwnedCounts(const ServerLayout& layout, int64_t count);
@@ -45,6 +50,7 @@ class ServerStep {
 
   Communicator& communicator_;
   const ServerLayout layout_;
+  CollectiveOptions call_options_;
   std::vector<Bucket> buckets_;
 };
 
