@@ -80,6 +80,8 @@ class StepBuffers {
   int64_t bytes() const;
   bool rounds_parameters() const { return IsHalfPrecision(shape_.parameters); }
   bool rounds_gradients() const { return IsHalfPrecision(shape_.gradients); }
+  // Each block has a place of its own, whatever the shape: on every rank, by the layout alone.
+  bool few_blocks() const { return few_blocks_; }
 
   // ---- parameters, in their type
   // The cache from `element` on; null if there is none.

@@ -16,7 +16,9 @@ StepMemory::StepMemory(Replica& replica, Communicator& communicator, const View&
       layout_(replica.layout()),
       stage_(view.strategy.sharded_stage()),
       compresses_(options.compression.kind != GradientCompression::Kind::kNone),
-      exchange_(communicator, layout_, view, options) {
+      exchange_(communicator, layout_, view, options),
+      in_turn_(buffers_.Gradient(0) == nullptr ||
+               (communicator.world_size() > view.workers() && !buffers_.few_blocks())) {
   MUSTER_CHECK_EQ(buffers_.shape().stage, stage_);
   MUSTER_CHECK(buffers_.shape().gradients == options.dtype);
   if (stage_ > 0)
@@ -188,18 +190,25 @@ absl::StatusOr<float*> StepMemory::Gradients(int block) {
   return reinterpret_cast<float*>(gradients);
 }
 
-absl::StatusOr<std::byte*> StepMemory::TakeGradientBuffer(int block) {
+absl::Status StepMemory::TakeTurn(int block) {
   const int slot = next_gradient_slot_;
   next_gradient_slot_ = (slot + 1) % StepBuffers::kBlockBuffers;
   MUSTER_RETURN_IF_ERROR(KeepReduced(slot));
   gradient_slots_[static_cast<size_t>(slot)] = block;
-  return buffers_.GradientBuffer(slot);
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::byte*> StepMemory::TakeGradientBuffer(int block) {
+  MUSTER_RETURN_IF_ERROR(TakeTurn(block));
+  return buffers_.GradientBuffer(SlotOf(gradient_slots_, block));
 }
 
 absl::Status StepMemory::GradientsReady(int block) {
   if (!reduces_) return absl::OkStatus();
   std::byte* gradients = buffers_.Gradient(layout_.RangeOfBlock(block).offset);
   float* contribution = nullptr;
+  // Those without a flat gradient do so when they take a buffer.
+  if (in_turn_ && gradients != nullptr) MUSTER_RETURN_IF_ERROR(TakeTurn(block));
   if (buffers_.rounds_gradients()) {
     if (gradients == nullptr) {
       MUSTER_ASSIGN_OR_RETURN(gradients, TakeGradientBuffer(block));
@@ -229,13 +238,13 @@ absl::Status StepMemory::KeepReduced(int slot) {
   if (block == kNone) return absl::OkStatus();
   MUSTER_RETURN_IF_ERROR(mesh_status_);
   if (absl::Status status = exchange_.FinishBlock(block); !status.ok()) return Failed(status);
-  buffers_.StoreReduced(layout_.RangeOfBlock(block), slot);
+  if (buffers_.Gradient(0) == nullptr) buffers_.StoreReduced(layout_.RangeOfBlock(block), slot);
   return absl::OkStatus();
 }
 
 absl::Status StepMemory::FinishGradients() {
   MUSTER_RETURN_IF_ERROR(mesh_status_);
-  if (buffers_.Gradient(0) != nullptr) {
+  if (!in_turn_) {
     absl::Status status = exchange_.Finish();
     return status.ok() ? status : Failed(std::move(status));
   }

@@ -82,6 +82,8 @@ class StepMemory final : public BlockMemory {
   const float* Widened(int place, int block, const std::byte* parameters);
   // The next buffer, emptied.
   absl::StatusOr<std::byte*> TakeGradientBuffer(int block);
+  // A block's turn among so many as there are buffers: the one before it in its place is finished.
+  absl::Status TakeTurn(int block);
   int SlotOf(const Slots& slots, int block) const;
   void StartGather(int block);
   absl::Status KeepReduced(int slot);
@@ -105,7 +107,8 @@ class StepMemory final : public BlockMemory {
   Slots parameter_slots_;
   int last_acquired_ = kNone;
   int next_ = kNone;  // the block that is due next, if there is one
-  // Without a flat gradient.
+  // Blocks are reduced a few at a time, in turn: where some rank of the view has no flat gradient.
+  const bool in_turn_;
   Slots gradient_slots_;
   int next_gradient_slot_ = 0;
 };

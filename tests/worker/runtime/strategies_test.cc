@@ -91,18 +91,25 @@ TEST_F(StrategiesTest, StrategiesMakeTheSameBitsOfRoundedTypes) {
   }
 }
 
-// So many blocks of like size that those on their way take less memory than all together.
+// So many blocks of like size that those on their way take less memory than all together. Workers
+// that add up several micro-batches have the whole gradient in one piece, servers beside them do
+// not: all must do what they do with each other in one order.
 TEST_F(StrategiesTest, ManyBlocksGoThroughFewBuffers) {
   spec_.model = MlpSpec{.hidden = std::vector<int32_t>(9, 24)};
-  spec_.training.micro_batch = 48 / 3;
   spec_.training.evaluate_every = 5;
   for (int ranks : {1, 3, 4}) {
-    const Result expected = TrainIn(ranks, {});
-    for (const Strategy& strategy :
-         {Strategy{.stage = 1}, Strategy{.stage = 2}, Strategy{.stage = 3},
-          Strategy{.sync = SyncPath::kParameterServer, .servers = 2}}) {
-      SCOPED_TRACE(absl::StrCat(ranks, " ranks, ", ToString(strategy)));
-      ExpectSame(TrainIn(ranks, strategy), expected);
+    for (int micro_batch : {4, 48 / 3}) {
+      spec_.training.micro_batch = micro_batch;
+      const Result expected = TrainIn(ranks, {});
+      for (const Strategy& strategy :
+           {Strategy{.stage = 1}, Strategy{.stage = 2}, Strategy{.stage = 3},
+            Strategy{.sync = SyncPath::kParameterServer, .servers = 2},
+            Strategy{.sync = SyncPath::kParameterServer, .servers = 1, .mixed = true},
+            Strategy{.sync = SyncPath::kParameterServer, .servers = 2, .mixed = true}}) {
+        SCOPED_TRACE(absl::StrCat(ranks, " ranks, micro-batches of ", micro_batch, ", ",
+                                  ToString(strategy)));
+        ExpectSame(TrainIn(ranks, strategy), expected);
+      }
     }
   }
 }
