@@ -2,6 +2,7 @@
 
 #include <thread>
 
+#include "collectives/engine/engine.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/collectives/engine/communicator_fixture.h"
@@ -46,27 +47,28 @@ TEST(OperationRecorderTest, ACommunicatorTellsWhatItDidAndWhatItWasDoing) {
                   .Wait()
                   .ok());
   other.join();
-  // Nobody answers these three; at most two run at once.
+  // Nobody answers these, of which one has to wait for the others.
+  constexpr size_t kBarriers = Engine::kMostActive + 1;
   std::vector<Work> works;
-  for (int i = 0; i < 3; ++i) works.push_back(fleet.ranks[0]->Barrier());
+  for (size_t i = 0; i < kBarriers; ++i) works.push_back(fleet.ranks[0]->Barrier());
   fleet.ranks[0]->Abort(absl::UnavailableError("rank 1 is gone"), 1);
   for (Work& work : works) EXPECT_FALSE(work.Wait().ok());
 
   const std::vector<OperationRecord> records = fleet.ranks[0]->RecentOperations();
-  ASSERT_EQ(records.size(), 4u);
+  ASSERT_EQ(records.size(), 1 + kBarriers);
   EXPECT_THAT(records[0].what, HasSubstr("all-reduce #1"));
   EXPECT_EQ(records[0].label, "bucket-3");
   EXPECT_EQ(records[0].step, 17);
   EXPECT_EQ(records[0].state, OperationState::kDone);
   EXPECT_LE(records[0].issued_at, records[0].started_at);
   EXPECT_LE(records[0].started_at, records[0].ended_at);
-  for (size_t i = 1; i < 4; ++i) {
+  for (size_t i = 1; i <= kBarriers; ++i) {
     EXPECT_THAT(records[i].what, HasSubstr("barrier"));
     EXPECT_EQ(records[i].state, OperationState::kFailed);
     EXPECT_THAT(std::string(records[i].status.message()), HasSubstr("rank 1 is gone"));
     EXPECT_NE(records[i].ended_at, absl::InfiniteFuture());
   }
-  EXPECT_EQ(records[3].started_at, absl::InfiniteFuture());
+  EXPECT_EQ(records[kBarriers].started_at, absl::InfiniteFuture());
 }
 
 }  // namespace
