@@ -20,7 +20,6 @@ namespace muster {
 struct OfiArrival {
   int64_t length = 0;
   std::unique_ptr<std::byte[]> bytes;  // aligned for every element type; null: a request
-  uint32_t send_id = 0;                // of a request
   absl::Span<const std::byte> span() const {
     return absl::MakeConstSpan(bytes.get(), static_cast<size_t>(length));
   }

@@ -26,6 +26,13 @@ constexpr absl::Duration kBusyTick = absl::Microseconds(100);
 constexpr absl::Duration kSlowTick = absl::Milliseconds(1);
 constexpr absl::Duration kQuietTick = absl::Milliseconds(5);
 
+// Longer messages are never early: no packet, or no peer's limits, hold them.
+int64_t LongestEarly(const OfiMeshParts& parts) {
+  const int64_t eager = parts.spec.options.limits.eager_bytes;
+  if (parts.buffers == nullptr) return eager;
+  return std::min(eager, static_cast<int64_t>(parts.buffers->packet_bytes() - kOfiHeaderBytes));
+}
+
 }  // namespace
 
 OfiMesh::OfiMesh(OfiMeshParts parts)
@@ -34,7 +41,8 @@ OfiMesh::OfiMesh(OfiMeshParts parts)
       control_(std::move(parts_.control)),
       regions_(parts_.rails),
       sender_(parts_.rails, regions_, parts_.links, parts_.targets, parts_.spec.options.limits),
-      receiver_(parts_.rails, regions_, parts_.links, parts_.spec.options.limits),
+      receiver_(parts_.rails, regions_, parts_.links, parts_.spec.options.limits,
+                LongestEarly(parts_)),
       presence_(parts_.spec.members.size()) {}
 
 absl::StatusOr<std::unique_ptr<OfiTransport>> OfiMesh::Create(OfiMeshParts parts) {
@@ -164,27 +172,26 @@ absl::Status OfiMesh::Repost() {
   return absl::OkStatus();
 }
 
+absl::Status OfiMesh::ProcessRecord(Rank peer, const OfiRecord& record, bool driving) {
+  if (const auto* request = std::get_if<OfiRequest>(&record)) {
+    return receiver_.OnRequest(peer, *request, &completed_);
+  }
+  if (const auto* grant = std::get_if<OfiGrant>(&record)) return sender_.OnGrant(peer, *grant);
+  if (const auto* done = std::get_if<OfiDone>(&record)) {
+    return sender_.OnDone(peer, done->tag, &completed_);
+  }
+  return receiver_.OnPiece(std::get<OfiWritten>(record).immediate, driving, &completed_);
+}
+
 absl::Status OfiMesh::ProcessPacket(Rank peer, const OfiReceivedPacket& packet, bool driving) {
-  const uint64_t argument = packet.header.argument;
-  const absl::Span<const std::byte> payload =
+  absl::Span<const std::byte> payload =
       parts_.buffers->Received(packet.buffer, packet.length).subspan(kOfiHeaderBytes);
-  switch (packet.header.kind) {
-    case OfiPacketKind::kEager:
-      return receiver_.OnEager(peer, argument, payload, driving, &completed_);
-    case OfiPacketKind::kRequest: {
-      MUSTER_ASSIGN_OR_RETURN(const OfiRequest request, DecodeOfiRequest(payload));
-      return receiver_.OnRequest(peer, argument, request, &completed_);
-    }
-    case OfiPacketKind::kGrant: {
-      MUSTER_ASSIGN_OR_RETURN(const OfiGrant grant, DecodeOfiGrant(payload));
-      return sender_.OnGrant(peer, argument, grant);
-    }
-    case OfiPacketKind::kDone:
-      return sender_.OnDone(peer, argument, &completed_);
-    case OfiPacketKind::kWritten:
-      return receiver_.OnPiece(static_cast<uint32_t>(argument), driving, &completed_);
-    case OfiPacketKind::kCredit:
-      return absl::OkStatus();
+  if (packet.header.kind == OfiPacketKind::kEager) {
+    return receiver_.OnEager(peer, packet.header.argument, payload, driving, &completed_);
+  }
+  while (!payload.empty()) {
+    MUSTER_ASSIGN_OR_RETURN(const OfiRecord record, TakeOfiRecord(&payload));
+    MUSTER_RETURN_IF_ERROR(ProcessRecord(peer, record, driving));
   }
   return absl::OkStatus();
 }
@@ -229,18 +236,28 @@ absl::Status OfiMesh::Dispatch(size_t rail, const OfiCompletion& completion, boo
   return completion.status.ok() ? absl::OkStatus() : Blame(operation.peer, completion.status);
 }
 
-absl::Status OfiMesh::FlushLinks(bool* moved) {
+absl::Status OfiMesh::PushOut(bool with_what_can_wait, bool* moved) {
+  Rank culprit = -1;
+  absl::Status status = receiver_.Grant(&culprit, moved);
+  if (!status.ok()) return Annotate(status, absl::StrCat("a message from rank ", culprit));
+  // Packets first: they are short, and on some providers wait behind the writes before them.
   for (Rank r = 0; r < world_size(); ++r) {
-    if (r == rank() || !parts_.links[r]->wants_flush() || !control_.connected(r)) continue;
-    const absl::Status status =
-        parts_.links[r]->Flush(*parts_.rails[0], *parts_.buffers, &completed_, moved);
+    if (r == rank() || !control_.connected(r)) continue;
+    OfiPeerLink& link = *parts_.links[r];
+    // With more to come from the peer, this is called again soon.
+    const bool more_to_come = receiver_.due(r) > 0 || sender_.pending(r) > 0;
+    if (with_what_can_wait || !more_to_come ? !link.wants_flush() : !link.urgent()) continue;
+    status = link.Flush(*parts_.rails[0], *parts_.buffers, &completed_, moved);
     if (!status.ok()) MUSTER_RETURN_IF_ERROR(Blame(r, status));
   }
-  return absl::OkStatus();
+  status = sender_.PostWrites(&culprit, moved);
+  return status.ok() ? status : Blame(culprit, status);
 }
 
 absl::Status OfiMesh::Progress(bool driving, bool* moved) {
   if (driving) MUSTER_RETURN_IF_ERROR(receiver_.Deliver(&completed_));
+  // What was posted since the last pass goes out before time is spent on what has come in.
+  MUSTER_RETURN_IF_ERROR(PushOut(/*with_what_can_wait=*/true, moved));
   for (size_t r = 0; r < parts_.rails.size(); ++r) {
     batch_.clear();
     MUSTER_RETURN_IF_ERROR(parts_.rails[r]->Read(&batch_));
@@ -250,12 +267,7 @@ absl::Status OfiMesh::Progress(bool driving, bool* moved) {
     }
   }
   MUSTER_RETURN_IF_ERROR(Repost());
-  Rank culprit = -1;
-  absl::Status status = receiver_.Grant(&culprit, moved);
-  if (!status.ok()) return Annotate(status, absl::StrCat("a message from rank ", culprit));
-  status = sender_.PostWrites(&culprit, moved);
-  if (!status.ok()) MUSTER_RETURN_IF_ERROR(Blame(culprit, status));
-  MUSTER_RETURN_IF_ERROR(FlushLinks(moved));
+  MUSTER_RETURN_IF_ERROR(PushOut(/*with_what_can_wait=*/!driving || completed_.empty(), moved));
   return any_departed_ ? CheckDeparted() : absl::OkStatus();
 }
 

@@ -82,8 +82,12 @@ class OfiMesh : public OfiTransport {
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(drive_mu_);
   absl::Status ProcessPacket(Rank peer, const OfiReceivedPacket& packet, bool driving)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(drive_mu_);
+  absl::Status ProcessRecord(Rank peer, const OfiRecord& record, bool driving)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(drive_mu_);
   absl::Status Repost() ABSL_EXCLUSIVE_LOCKS_REQUIRED(drive_mu_);
-  absl::Status FlushLinks(bool* moved) ABSL_EXCLUSIVE_LOCKS_REQUIRED(drive_mu_);
+  // Grants, packets and writes, as far as all that takes them has room.
+  absl::Status PushOut(bool with_what_can_wait, bool* moved)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(drive_mu_);
   // Takes in what control connections say.
   absl::Status ReadControl() ABSL_EXCLUSIVE_LOCKS_REQUIRED(drive_mu_);
   // Answers peers that have left, and fails if one of them owes or was owed something.

@@ -1,18 +1,16 @@
 // The packets of a libfabric mesh, as bytes. Pure functions, thread-safe; decoding takes anything
 // the network may deliver.
 //
-// A packet is a header of kOfiHeaderBytes and a payload. Integers are little-endian. Payload:
+// A packet is a header of kOfiHeaderBytes and a payload, which is
 //   eager    a whole small message; argument: its tag
-//   request  a large one waits to be fetched; argument: its tag
-//   grant    memory that a piece of it may be written to; argument: the sender's number for it
-//   done     all of it has arrived; argument: the sender's number for it
-//   written  a piece has been written (only where writes carry no immediate data); argument: slot
-//   credit   nothing; for its header
+//   control  any number of records, one after the other
+// Integers are little-endian; records are multiples of 8 bytes.
 #ifndef MUSTER_COLLECTIVES_TRANSPORT_OFI_OFI_PACKET_H_
 #define MUSTER_COLLECTIVES_TRANSPORT_OFI_OFI_PACKET_H_
 
 #include <cstddef>
 #include <cstdint>
+#include <variant>
 
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
@@ -20,21 +18,16 @@
 namespace muster {
 
 inline constexpr size_t kOfiHeaderBytes = 32;  // keeps payloads aligned for every element type
-inline constexpr size_t kOfiRequestBytes = 16;
-inline constexpr size_t kOfiGrantBytes = 40;
+inline constexpr size_t kOfiMaxRecordBytes = 64;
 
 // Numeric values are wire format: never renumber.
 enum class OfiPacketKind : uint16_t {
   kEager = 1,
-  kRequest = 2,
-  kGrant = 3,
-  kDone = 4,
-  kWritten = 5,
-  kCredit = 6,
+  kControl = 2,
 };
 
 struct OfiPacketHeader {
-  OfiPacketKind kind = OfiPacketKind::kCredit;
+  OfiPacketKind kind = OfiPacketKind::kControl;
   uint16_t rank = 0;      // of the sender
   uint32_t cookie = 0;    // that the receiver gave out for this mesh: fences off older ones
   uint32_t sequence = 0;  // of the packets from this sender to this receiver
@@ -44,15 +37,19 @@ struct OfiPacketHeader {
   bool operator==(const OfiPacketHeader&) const = default;
 };
 
+// A large message waits for leave to be written.
 struct OfiRequest {
+  uint64_t tag = 0;
   int64_t length = 0;
-  uint32_t send_id = 0;
   bool operator==(const OfiRequest&) const = default;
 };
 
-// Leave to write bytes [offset, offset + length) of a message to `address` of the rail.
+// Leave to write bytes [offset, offset + length) of the message of that tag to `address` of the
+// rail.
 struct OfiGrant {
-  uint32_t slot = 0;  // comes back as immediate data, or in a `written` packet
+  uint64_t tag = 0;
+  int64_t message_length = 0;
+  uint32_t slot = 0;  // comes back as immediate data, or in a `written` record
   uint32_t rail = 0;
   int64_t offset = 0;
   int64_t length = 0;
@@ -61,15 +58,40 @@ struct OfiGrant {
   bool operator==(const OfiGrant&) const = default;
 };
 
-// Requires: room for kOfiHeaderBytes, kOfiRequestBytes, kOfiGrantBytes.
-void EncodeOfiHeader(const OfiPacketHeader& header, std::byte* out);
-void EncodeOfiRequest(const OfiRequest& request, std::byte* out);
-void EncodeOfiGrant(const OfiGrant& grant, std::byte* out);
+// All of the message has arrived.
+struct OfiDone {
+  uint64_t tag = 0;
+  bool operator==(const OfiDone&) const = default;
+};
 
+// A piece has been written; only where writes carry no immediate data.
+struct OfiWritten {
+  uint32_t immediate = 0;
+  bool operator==(const OfiWritten&) const = default;
+};
+
+using OfiRecord = std::variant<OfiRequest, OfiGrant, OfiDone, OfiWritten>;
+
+// What a write tells its target in 4 bytes: the slot of its grant (below kOfiSlots), and whether
+// the message was requested, too. The request may come later than the write.
+inline constexpr uint32_t kOfiSlots = uint32_t{1} << 31;
+inline constexpr uint32_t OfiImmediate(uint32_t slot, bool requested) {
+  return slot | (requested ? kOfiSlots : 0);
+}
+inline constexpr uint32_t SlotOfImmediate(uint32_t immediate) { return immediate % kOfiSlots; }
+inline constexpr bool IsOfRequested(uint32_t immediate) { return immediate >= kOfiSlots; }
+
+// Requires: room for kOfiHeaderBytes.
+void EncodeOfiHeader(const OfiPacketHeader& header, std::byte* out);
 // INVALID_ARGUMENT for what is none.
 absl::StatusOr<OfiPacketHeader> DecodeOfiHeader(absl::Span<const std::byte> packet);
-absl::StatusOr<OfiRequest> DecodeOfiRequest(absl::Span<const std::byte> payload);
-absl::StatusOr<OfiGrant> DecodeOfiGrant(absl::Span<const std::byte> payload);
+
+size_t OfiRecordBytes(const OfiRecord& record);
+// Returns the end of what it wrote. Requires: room for OfiRecordBytes.
+std::byte* EncodeOfiRecord(const OfiRecord& record, std::byte* out);
+// Takes one off the front. INVALID_ARGUMENT for what is none. Of a grant, the piece lies within the
+// message.
+absl::StatusOr<OfiRecord> TakeOfiRecord(absl::Span<const std::byte>* payload);
 
 }  // namespace muster
 

@@ -26,53 +26,46 @@ bool OfiPeerLink::TakeBudget(int64_t length) {
   return true;
 }
 
+bool OfiPeerLink::IsUrgent(const Outgoing& outgoing) {
+  const OfiRecord* const record = std::get_if<OfiRecord>(&outgoing);
+  return record == nullptr || !std::holds_alternative<OfiDone>(*record);
+}
+
 void OfiPeerLink::QueueEager(uint64_t tag, absl::Span<const std::byte> bytes, uint64_t token) {
-  Outgoing& outgoing = queue_.emplace_back();
-  outgoing.kind = OfiPacketKind::kEager;
-  outgoing.argument = tag;
-  outgoing.eager = bytes;
-  outgoing.token = token;
+  queue_.emplace_back(Eager{tag, bytes, token});
   ++queued_messages_;
+  ++queued_urgent_;
 }
 
-void OfiPeerLink::QueueControl(OfiPacketKind kind, uint64_t argument,
-                               absl::Span<const std::byte> payload) {
-  MUSTER_CHECK_LE(payload.size(), kOfiGrantBytes);
-  Outgoing& outgoing = queue_.emplace_back();
-  outgoing.kind = kind;
-  outgoing.argument = argument;
-  std::copy(payload.begin(), payload.end(), outgoing.control.begin());
-  outgoing.control_bytes = payload.size();
+void OfiPeerLink::QueueRecord(const OfiRecord& record) {
+  queue_.emplace_back(record);
+  if (IsUrgent(queue_.back())) ++queued_urgent_;
 }
 
-absl::StatusOr<bool> OfiPeerLink::Send(const Outgoing& outgoing, OfiRail& rail,
-                                       OfiPacketBuffers& buffers) {
+absl::StatusOr<bool> OfiPeerLink::SendPacket(OfiPacketKind kind, uint64_t argument,
+                                             size_t payload_bytes,
+                                             absl::FunctionRef<void(std::byte*)> fill,
+                                             OfiRail& rail, OfiPacketBuffers& buffers) {
   OfiPacketHeader header;
-  header.kind = outgoing.kind;
+  header.kind = kind;
   header.rank = static_cast<uint16_t>(self_);
   header.cookie = theirs_.cookie;
   header.sequence = sent_;
   header.returned = returned_;
   header.consumed = consumed_;
-  header.argument = outgoing.argument;
-  const absl::Span<const std::byte> payload =
-      outgoing.kind == OfiPacketKind::kEager
-          ? outgoing.eager
-          : absl::MakeConstSpan(outgoing.control.data(), outgoing.control_bytes);
-  const size_t size = kOfiHeaderBytes + payload.size();
-  const auto fill = [&](std::byte* out) {
-    EncodeOfiHeader(header, out);
-    if (!payload.empty()) std::memcpy(out + kOfiHeaderBytes, payload.data(), payload.size());
-  };
+  header.argument = argument;
+  const size_t size = kOfiHeaderBytes + payload_bytes;
   bool sent = false;
   if (size <= std::min(rail.inject_bytes(), kMaxInject)) {
     std::byte packet[kMaxInject];
-    fill(packet);
+    EncodeOfiHeader(header, packet);
+    fill(packet + kOfiHeaderBytes);
     MUSTER_ASSIGN_OR_RETURN(sent, rail.Inject(address_, packet, size));
   } else {
     const int buffer = buffers.TakeSend();
     if (buffer < 0) return false;
-    fill(buffers.SendBuffer(buffer));
+    EncodeOfiHeader(header, buffers.SendBuffer(buffer));
+    fill(buffers.SendBuffer(buffer) + kOfiHeaderBytes);
     MUSTER_ASSIGN_OR_RETURN(sent, buffers.Send(buffer, peer_, address_, size));
     if (!sent) buffers.FreeSend(static_cast<uint32_t>(buffer));
   }
@@ -82,23 +75,52 @@ absl::StatusOr<bool> OfiPeerLink::Send(const Outgoing& outgoing, OfiRail& rail,
   return true;
 }
 
+absl::StatusOr<size_t> OfiPeerLink::SendFront(OfiRail& rail, OfiPacketBuffers& buffers) {
+  if (const auto* eager = std::get_if<Eager>(&queue_.front())) {
+    const auto fill = [eager](std::byte* out) {
+      if (!eager->bytes.empty()) std::memcpy(out, eager->bytes.data(), eager->bytes.size());
+    };
+    MUSTER_ASSIGN_OR_RETURN(const bool sent, SendPacket(OfiPacketKind::kEager, eager->tag,
+                                                        eager->bytes.size(), fill, rail, buffers));
+    return sent ? 1 : 0;
+  }
+  size_t count = 0;
+  size_t bytes = 0;
+  for (const Outgoing& outgoing : queue_) {
+    const auto* record = std::get_if<OfiRecord>(&outgoing);
+    if (record == nullptr) break;
+    const size_t more = OfiRecordBytes(*record);
+    if (kOfiHeaderBytes + bytes + more > theirs_.packet_bytes) break;
+    bytes += more;
+    ++count;
+  }
+  const auto fill = [this, count](std::byte* out) {
+    for (size_t i = 0; i < count; ++i) out = EncodeOfiRecord(std::get<OfiRecord>(queue_[i]), out);
+  };
+  MUSTER_ASSIGN_OR_RETURN(const bool sent,
+                          SendPacket(OfiPacketKind::kControl, 0, bytes, fill, rail, buffers));
+  return sent ? count : 0;
+}
+
 absl::Status OfiPeerLink::Flush(OfiRail& rail, OfiPacketBuffers& buffers,
                                 std::vector<uint64_t>* completed, bool* moved) {
   while (!queue_.empty() && credits() > kOfiReservedCredits) {
-    const Outgoing& outgoing = queue_.front();
-    MUSTER_ASSIGN_OR_RETURN(const bool sent, Send(outgoing, rail, buffers));
-    if (!sent) return absl::OkStatus();
+    MUSTER_ASSIGN_OR_RETURN(const size_t sent, SendFront(rail, buffers));
+    if (sent == 0) return absl::OkStatus();
     *moved = true;
-    if (outgoing.kind == OfiPacketKind::kEager) {
-      completed->push_back(outgoing.token);
-      --queued_messages_;
+    for (size_t i = 0; i < sent; ++i) {
+      if (const auto* eager = std::get_if<Eager>(&queue_.front())) {
+        completed->push_back(eager->token);
+        --queued_messages_;
+      }
+      if (IsUrgent(queue_.front())) --queued_urgent_;
+      queue_.pop_front();
     }
-    queue_.pop_front();
   }
   if (owes_credits() && credits() > 0) {
-    Outgoing credit;
-    credit.kind = OfiPacketKind::kCredit;
-    MUSTER_ASSIGN_OR_RETURN(const bool sent, Send(credit, rail, buffers));
+    MUSTER_ASSIGN_OR_RETURN(const bool sent,
+                            SendPacket(
+                                OfiPacketKind::kControl, 0, 0, [](std::byte*) {}, rail, buffers));
     *moved = *moved || sent;
   }
   return absl::OkStatus();

@@ -1,9 +1,11 @@
 // The packets to and from one peer: their credits, the budget of early messages, their order.
 //
 // Credits. The peer has posted `window` receive buffers for this rank. A packet takes one until the
-// peer has processed it, which it says in the header of each of its own packets, or in a packet for
-// that alone once half a window is due. The last kReserved credits are for those alone, so both
+// peer has processed it, which it says in the header of each of its own packets, or in an empty
+// packet once half a window is due. The last kReserved credits are for those alone, so both
 // sides can always say so.
+//
+// Records that wait together travel in one packet.
 //
 // Early messages. The peer takes in messages before their receives up to a budget, of which each
 // takes its length and a fixed overhead until it is served.
@@ -12,15 +14,17 @@
 #ifndef MUSTER_COLLECTIVES_TRANSPORT_OFI_OFI_PEER_LINK_H_
 #define MUSTER_COLLECTIVES_TRANSPORT_OFI_OFI_PEER_LINK_H_
 
-#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <deque>
 #include <optional>
+#include <variant>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/ids.h"
 #include "collectives/transport/ofi/ofi_packet.h"
@@ -64,14 +68,14 @@ class OfiPeerLink {
   bool TakeBudget(int64_t length);
   // Sends a message for which there is room. Its token is reported when its bytes are free.
   void QueueEager(uint64_t tag, absl::Span<const std::byte> bytes, uint64_t token);
-  // Requires: at most kOfiGrantBytes of payload.
-  void QueueControl(OfiPacketKind kind, uint64_t argument,
-                    absl::Span<const std::byte> payload = {});
+  void QueueRecord(const OfiRecord& record);
   bool has_queued() const { return !queue_.empty(); }
   // Messages among what is queued.
   int queued_messages() const { return queued_messages_; }
   // Flush may have something to do.
   bool wants_flush() const { return !queue_.empty() || owes_credits(); }
+  // Among that is what the peer waits for: all but word that its messages have arrived.
+  bool urgent() const { return queued_urgent_ > 0 || owes_credits(); }
   // Hands to the provider what credits and the provider allow. *moved: something went.
   absl::Status Flush(OfiRail& rail, OfiPacketBuffers& buffers, std::vector<uint64_t>* completed,
                      bool* moved);
@@ -91,18 +95,22 @@ class OfiPeerLink {
   uint32_t processed() const { return expected_; }
 
  private:
-  struct Outgoing {
-    OfiPacketKind kind;
-    uint64_t argument = 0;
-    std::array<std::byte, kOfiGrantBytes> control;
-    size_t control_bytes = 0;
-    absl::Span<const std::byte> eager;
+  struct Eager {
+    uint64_t tag = 0;
+    absl::Span<const std::byte> bytes;
     uint64_t token = 0;
   };
+  using Outgoing = std::variant<Eager, OfiRecord>;
+  static bool IsUrgent(const Outgoing& outgoing);
   // Budget alone is no reason for a packet: a sender without any asks first, and is not stuck.
   bool owes_credits() const { return returned_ - told_returned_ >= window_ / 2; }
   uint32_t credits() const { return theirs_.window - (sent_ - their_returned_); }
-  absl::StatusOr<bool> Send(const Outgoing& outgoing, OfiRail& rail, OfiPacketBuffers& buffers);
+  // Hands what is at the front of the queue to the provider: a message, or records up to the next
+  // message. Returns how many left the queue.
+  absl::StatusOr<size_t> SendFront(OfiRail& rail, OfiPacketBuffers& buffers);
+  absl::StatusOr<bool> SendPacket(OfiPacketKind kind, uint64_t argument, size_t payload_bytes,
+                                  absl::FunctionRef<void(std::byte*)> fill, OfiRail& rail,
+                                  OfiPacketBuffers& buffers);
 
   const Rank self_;
   const Rank peer_;
@@ -113,6 +121,7 @@ class OfiPeerLink {
 
   std::deque<Outgoing> queue_;
   int queued_messages_ = 0;
+  int queued_urgent_ = 0;
   uint32_t sent_ = 0;
   uint32_t their_returned_ = 0;  // of what was sent
   uint64_t charged_ = 0;         // of their budget, ever

@@ -11,10 +11,20 @@
 namespace muster {
 namespace {
 
-// A slot as immediate data: index below, generation above.
+// A slot on the wire: index below, generation above.
 constexpr uint32_t kSlotBits = 12;
 constexpr uint32_t kSlotMask = (1 << kSlotBits) - 1;
 static_assert(OfiReceiver::kSlots <= kSlotMask + 1);
+
+uint32_t SlotOnWire(int index, uint32_t generation) {
+  return ((generation << kSlotBits) | static_cast<uint32_t>(index)) % kOfiSlots;
+}
+
+absl::Status TagInUse(uint64_t tag) {
+  return absl::InvalidArgumentError(
+      absl::StrCat("message ", tag, " was announced while another one of that tag was sent"));
+}
+
 // Messages shorter than this are not spread over rails.
 constexpr int64_t kMinStripeBytes = 128 << 10;
 // Stripes begin at pages, so that no two rails write to one.
@@ -24,13 +34,15 @@ constexpr int64_t kStripeAlignment = 4096;
 
 OfiReceiver::OfiReceiver(const OfiRails& rails, const OfiRegions& regions,
                          std::vector<std::unique_ptr<OfiPeerLink>>& links,
-                         const TransportLimits& limits)
+                         const TransportLimits& limits, int64_t longest_early)
     : rails_(rails),
       regions_(regions),
       links_(links),
+      longest_early_(longest_early),
       staging_memory_(kStagingBytes * kStagingPieces),
       staging_regions_(staging_memory_.data(), kStagingBytes * kStagingPieces, FI_REMOTE_WRITE),
-      slots_(kSlots) {
+      slots_(kSlots),
+      by_tag_(links.size()) {
   for (size_t r = 0; r < links.size(); ++r) inboxes_.emplace_back(limits);
   for (int i = kStagingPieces; i-- > 0;) free_staging_.push_back(i);
   for (int i = kSlots; i-- > 0;) free_slots_.push_back(i);
@@ -45,6 +57,9 @@ absl::Status OfiReceiver::Init() {
 
 void OfiReceiver::Clear() {
   incoming_.clear();
+  for (auto& tags : by_tag_) tags.clear();
+  ungranted_.clear();
+  awaited_.clear();
   staging_regions_ = {};
 }
 
@@ -68,15 +83,30 @@ absl::Status OfiReceiver::Serve(Rank peer, const PendingReceive& receive,
 
 absl::Status OfiReceiver::Post(Rank peer, const PendingReceive& receive,
                                std::vector<uint64_t>* completed) {
-  std::optional<OfiArrival> arrival = inboxes_[static_cast<size_t>(peer)].Post(receive);
-  if (!arrival.has_value()) return absl::OkStatus();
-  if (arrival->bytes != nullptr) return Serve(peer, receive, arrival->span(), completed);
-  return Begin(peer, receive, arrival->send_id, arrival->length, completed);
+  OfiInbox& inbox = inboxes_[static_cast<size_t>(peer)];
+  std::optional<OfiArrival> arrival = inbox.Post(receive);
+  if (arrival.has_value()) {
+    if (arrival->bytes != nullptr) return Serve(peer, receive, arrival->span(), completed);
+    return Begin(peer, receive, arrival->length, completed);
+  }
+  // While a message of the tag is on its way, a grant for the next could be taken for one of its
+  // own.
+  if (receive.length <= longest_early_ ||
+      by_tag_[static_cast<size_t>(peer)].contains(receive.tag)) {
+    return absl::OkStatus();
+  }
+  inbox.Take(receive.tag);
+  awaited_.push_back(AddIncoming(peer, receive).id);
+  return absl::OkStatus();
 }
 
 absl::Status OfiReceiver::OnEager(Rank peer, uint64_t tag, absl::Span<const std::byte> bytes,
                                   bool driving, std::vector<uint64_t>* completed) {
   OfiInbox& inbox = inboxes_[static_cast<size_t>(peer)];
+  const auto& tags = by_tag_[static_cast<size_t>(peer)];
+  if (const auto awaited = tags.find(tag); awaited != tags.end() && !awaited->second->on_its_way) {
+    return LengthMismatch(tag, awaited->second->receive.length, static_cast<int64_t>(bytes.size()));
+  }
   const std::optional<PendingReceive> receive = inbox.Take(tag);
   if (receive.has_value() && (receive->consumer == nullptr || driving)) {
     return Serve(peer, *receive, bytes, completed);
@@ -92,28 +122,55 @@ absl::Status OfiReceiver::OnEager(Rank peer, uint64_t tag, absl::Span<const std:
   return inbox.Keep(tag, std::move(arrival));
 }
 
-absl::Status OfiReceiver::OnRequest(Rank peer, uint64_t tag, const OfiRequest& request,
+absl::Status OfiReceiver::OnRequest(Rank peer, const OfiRequest& request,
                                     std::vector<uint64_t>* completed) {
   OfiInbox& inbox = inboxes_[static_cast<size_t>(peer)];
-  const std::optional<PendingReceive> receive = inbox.Take(tag);
-  if (receive.has_value()) {
-    return Begin(peer, *receive, request.send_id, request.length, completed);
+  const auto& tags = by_tag_[static_cast<size_t>(peer)];
+  if (const auto found = tags.find(request.tag); found != tags.end()) {
+    Incoming& incoming = *found->second;
+    if (incoming.receive.length != request.length) {
+      return LengthMismatch(request.tag, incoming.receive.length, request.length);
+    }
+    if (incoming.request_came || (incoming.on_its_way && !incoming.request_due)) {
+      return TagInUse(request.tag);
+    }
+    incoming.request_came = true;
+    SetOnItsWay(incoming);
+    FinishIfWhole(incoming, completed);
+    return absl::OkStatus();
   }
+  const std::optional<PendingReceive> receive = inbox.Take(request.tag);
+  if (receive.has_value()) return Begin(peer, *receive, request.length, completed);
   OfiArrival arrival;
   arrival.length = request.length;
-  arrival.send_id = request.send_id;
-  return inbox.Keep(tag, std::move(arrival));
+  return inbox.Keep(request.tag, std::move(arrival));
 }
 
-absl::Status OfiReceiver::Begin(Rank peer, const PendingReceive& receive, uint32_t send_id,
-                                int64_t length, std::vector<uint64_t>* completed) {
+absl::Status OfiReceiver::Begin(Rank peer, const PendingReceive& receive, int64_t length,
+                                std::vector<uint64_t>* completed) {
   if (length != receive.length) return LengthMismatch(receive.tag, receive.length, length);
+  if (by_tag_[static_cast<size_t>(peer)].contains(receive.tag)) return TagInUse(receive.tag);
+  Incoming& incoming = AddIncoming(peer, receive);
+  incoming.request_came = true;
+  SetOnItsWay(incoming);
+  FinishIfWhole(incoming, completed);
+  return absl::OkStatus();
+}
+
+void OfiReceiver::SetOnItsWay(Incoming& incoming) {
+  if (std::exchange(incoming.on_its_way, true)) return;
+  slots_ahead_ -= incoming.granted_ahead;
+  if (incoming.receive.consumer != nullptr) staging_ahead_ -= incoming.granted_ahead;
+  if (incoming.granted < incoming.receive.length) ungranted_.push_back(incoming.id);
+}
+
+OfiReceiver::Incoming& OfiReceiver::AddIncoming(Rank peer, const PendingReceive& receive) {
   auto incoming = std::make_unique<Incoming>();
   incoming->id = next_id_++;
   incoming->peer = peer;
-  incoming->send_id = send_id;
   incoming->receive = receive;
   incoming->next_rail = static_cast<size_t>(incoming->id) % rails_.size();
+  const int64_t length = receive.length;
   const auto rails = static_cast<int64_t>(rails_.size());
   int64_t piece = length;
   if (receive.consumer != nullptr) {
@@ -134,12 +191,8 @@ absl::Status OfiReceiver::Begin(Rank peer, const PendingReceive& receive, uint32
   }
   Incoming& placed = *incoming;
   incoming_.emplace(placed.id, std::move(incoming));
-  if (length > 0) {
-    ungranted_.push_back(placed.id);
-  } else {
-    FinishIfWhole(placed, completed);
-  }
-  return absl::OkStatus();
+  by_tag_[static_cast<size_t>(peer)].emplace(receive.tag, &placed);
+  return placed;
 }
 
 absl::StatusOr<bool> OfiReceiver::GrantPiece(Incoming& incoming) {
@@ -147,6 +200,8 @@ absl::StatusOr<bool> OfiReceiver::GrantPiece(Incoming& incoming) {
   if (free_slots_.empty() || (staged && free_staging_.empty())) return false;
   const size_t rail = incoming.next_rail;
   OfiGrant grant;
+  grant.tag = incoming.receive.tag;
+  grant.message_length = incoming.receive.length;
   grant.rail = static_cast<uint32_t>(rail);
   grant.offset = incoming.granted;
   grant.length = std::min(incoming.piece_bytes, incoming.receive.length - incoming.granted);
@@ -170,13 +225,10 @@ absl::StatusOr<bool> OfiReceiver::GrantPiece(Incoming& incoming) {
   slot.incoming = &incoming;
   slot.offset = grant.offset;
   slot.length = grant.length;
-  grant.slot = (slot.generation << kSlotBits) | static_cast<uint32_t>(index);
+  grant.slot = SlotOnWire(index, slot.generation);
   incoming.granted += grant.length;
   incoming.next_rail = (rail + 1) % rails_.size();
-  std::byte payload[kOfiGrantBytes];
-  EncodeOfiGrant(grant, payload);
-  links_[static_cast<size_t>(incoming.peer)]->QueueControl(OfiPacketKind::kGrant, incoming.send_id,
-                                                           payload);
+  links_[static_cast<size_t>(incoming.peer)]->QueueRecord(grant);
   return true;
 }
 
@@ -193,6 +245,28 @@ absl::Status OfiReceiver::Grant(Rank* culprit, bool* moved) {
     if (incoming.granted < incoming.receive.length) ungranted_.push_back(incoming.id);
     ungranted_.pop_front();
   }
+  return GrantAhead(culprit, moved);
+}
+
+absl::Status OfiReceiver::GrantAhead(Rank* culprit, bool* moved) {
+  for (; !awaited_.empty(); awaited_.pop_front()) {
+    const auto found = incoming_.find(awaited_.front());
+    if (found == incoming_.end() || found->second->on_its_way) continue;
+    Incoming& incoming = *found->second;
+    *culprit = incoming.peer;
+    const bool staged = incoming.receive.consumer != nullptr;
+    while (incoming.granted < incoming.receive.length) {
+      if (slots_ahead_ >= kMostAhead || (staged && staging_ahead_ >= kMostStagingAhead)) {
+        return absl::OkStatus();
+      }
+      MUSTER_ASSIGN_OR_RETURN(const bool granted, GrantPiece(incoming));
+      if (!granted) return absl::OkStatus();
+      ++incoming.granted_ahead;
+      ++slots_ahead_;
+      if (staged) ++staging_ahead_;
+      *moved = true;
+    }
+  }
   return absl::OkStatus();
 }
 
@@ -200,14 +274,16 @@ absl::Status OfiReceiver::OnPiece(uint32_t immediate, bool driving,
                                   std::vector<uint64_t>* completed) {
   const uint32_t index = immediate & kSlotMask;
   if (index >= slots_.size() || slots_[index].incoming == nullptr ||
-      ((slots_[index].generation << kSlotBits) | index) != immediate) {
-    return absl::InvalidArgumentError(
-        absl::StrCat("a write arrived for slot ", immediate, ", which was not granted"));
+      SlotOnWire(static_cast<int>(index), slots_[index].generation) != SlotOfImmediate(immediate)) {
+    return absl::InvalidArgumentError(absl::StrCat(
+        "a write arrived for slot ", SlotOfImmediate(immediate), ", which was not granted"));
   }
   Slot& slot = slots_[index];
   Incoming& incoming = *std::exchange(slot.incoming, nullptr);
   ++slot.generation;
   free_slots_.push_back(static_cast<int>(index));
+  incoming.request_due = incoming.request_due || IsOfRequested(immediate);
+  SetOnItsWay(incoming);
   if (incoming.receive.consumer == nullptr) {
     incoming.arrived += slot.length;
     FinishIfWhole(incoming, completed);
@@ -238,10 +314,14 @@ void OfiReceiver::Consume(Incoming& incoming, std::vector<uint64_t>* completed) 
 }
 
 void OfiReceiver::FinishIfWhole(Incoming& incoming, std::vector<uint64_t>* completed) {
-  if (incoming.arrived < incoming.receive.length || incoming.delivery_waits) return;
-  links_[static_cast<size_t>(incoming.peer)]->QueueControl(OfiPacketKind::kDone, incoming.send_id);
+  if (incoming.arrived < incoming.receive.length || incoming.delivery_waits ||
+      (incoming.request_due && !incoming.request_came)) {
+    return;
+  }
+  links_[static_cast<size_t>(incoming.peer)]->QueueRecord(OfiDone{incoming.receive.tag});
   inboxes_[static_cast<size_t>(incoming.peer)].Finished(incoming.receive);
   completed->push_back(incoming.receive.token);
+  by_tag_[static_cast<size_t>(incoming.peer)].erase(incoming.receive.tag);
   incoming_.erase(incoming.id);
 }
 

@@ -5,6 +5,10 @@
 // peers together. A receive into memory is granted that memory; one through a consumer is granted
 // staging memory piece by piece, and the consumer sees the pieces in order.
 //
+// A receive too long for an early message is granted as it is posted, before the peer asks, so that
+// a message that is ready finds its grant waiting. Such grants take half of the slots and of the
+// staging memory at most: a peer that has something to send never waits for one that has nothing.
+//
 // Consumers run only inside calls marked `driving`, as the contract of PieceConsumer asks; what
 // arrives in others waits for Deliver.
 #ifndef MUSTER_COLLECTIVES_TRANSPORT_OFI_OFI_RECEIVER_H_
@@ -29,10 +33,14 @@ class OfiReceiver {
   static constexpr int kSlots = 256;
   static constexpr size_t kStagingBytes = 256 << 10;  // of a piece
   static constexpr int kStagingPieces = 8;
+  static constexpr int kMostAhead = kSlots / 2;
+  static constexpr int kMostStagingAhead = kStagingPieces / 2;
 
-  // All must outlive this; links are by rank.
+  // All must outlive this; links are by rank. `longest_early`: no peer sends a longer message
+  // before its receive.
   OfiReceiver(const OfiRails& rails, const OfiRegions& regions,
-              std::vector<std::unique_ptr<OfiPeerLink>>& links, const TransportLimits& limits);
+              std::vector<std::unique_ptr<OfiPeerLink>>& links, const TransportLimits& limits,
+              int64_t longest_early);
   // Registers the staging memory.
   absl::Status Init();
 
@@ -43,10 +51,9 @@ class OfiReceiver {
 
   absl::Status OnEager(Rank peer, uint64_t tag, absl::Span<const std::byte> bytes, bool driving,
                        std::vector<uint64_t>* completed);
-  absl::Status OnRequest(Rank peer, uint64_t tag, const OfiRequest& request,
-                         std::vector<uint64_t>* completed);
+  absl::Status OnRequest(Rank peer, const OfiRequest& request, std::vector<uint64_t>* completed);
   // A write has arrived.
-  absl::Status OnPiece(uint32_t slot, bool driving, std::vector<uint64_t>* completed);
+  absl::Status OnPiece(uint32_t immediate, bool driving, std::vector<uint64_t>* completed);
   // Hands waiting messages and pieces to their consumers. Driving.
   absl::Status Deliver(std::vector<uint64_t>* completed);
   // Grants what slots and staging memory allow. On an error *culprit is the peer.
@@ -64,12 +71,15 @@ class OfiReceiver {
     int staging = -1;  // index of the staging memory
     bool arrived = false;
   };
-  // A large message on its way.
+  // A large message that is awaited or on its way.
   struct Incoming {
     uint64_t id = 0;
     Rank peer = -1;
-    uint32_t send_id = 0;
     PendingReceive receive;
+    bool on_its_way = false;    // the peer is known to send it
+    bool request_came = false;  // and asked for it
+    bool request_due = false;   // a piece says that it did
+    int granted_ahead = 0;      // pieces granted before it was on its way
     int64_t granted = 0;
     int64_t arrived = 0;  // bytes; through a consumer: consumed
     int64_t piece_bytes = 0;
@@ -93,9 +103,13 @@ class OfiReceiver {
 
   absl::Status Serve(Rank peer, const PendingReceive& receive, absl::Span<const std::byte> bytes,
                      std::vector<uint64_t>* completed);
-  absl::Status Begin(Rank peer, const PendingReceive& receive, uint32_t send_id, int64_t length,
+  // A message that the peer has asked to send.
+  absl::Status Begin(Rank peer, const PendingReceive& receive, int64_t length,
                      std::vector<uint64_t>* completed);
+  Incoming& AddIncoming(Rank peer, const PendingReceive& receive);
+  void SetOnItsWay(Incoming& incoming);
   absl::StatusOr<bool> GrantPiece(Incoming& incoming);
+  absl::Status GrantAhead(Rank* culprit, bool* moved);
   void Consume(Incoming& incoming, std::vector<uint64_t>* completed);
   void FinishIfWhole(Incoming& incoming, std::vector<uint64_t>* completed);
   std::byte* Staging(int index) const {
@@ -105,6 +119,7 @@ class OfiReceiver {
   const OfiRails& rails_;
   const OfiRegions& regions_;
   std::vector<std::unique_ptr<OfiPeerLink>>& links_;
+  const int64_t longest_early_;
   std::deque<OfiInbox> inboxes_;  // by rank; a deque: they are not copied
   OfiSlab staging_memory_;
   OfiTransferRegions staging_regions_;
@@ -112,8 +127,12 @@ class OfiReceiver {
   std::vector<Slot> slots_;
   std::vector<int> free_slots_;
   absl::flat_hash_map<uint64_t, std::unique_ptr<Incoming>> incoming_;
+  std::vector<absl::flat_hash_map<uint64_t, Incoming*>> by_tag_;  // by rank
   uint64_t next_id_ = 1;
-  std::deque<uint64_t> ungranted_;  // ids of those not granted whole
+  std::deque<uint64_t> ungranted_;  // ids of those on their way and not granted whole
+  std::deque<uint64_t> awaited_;    // ids of those that were not on their way, in order
+  int slots_ahead_ = 0;             // granted to messages not on their way
+  int staging_ahead_ = 0;
   std::deque<EarlyDelivery> early_;
   std::deque<uint64_t> staged_;  // ids of those with pieces to consume
 };

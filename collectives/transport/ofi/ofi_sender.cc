@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "collectives/transport/ofi/ofi_receiver.h"
 
 namespace muster {
 
@@ -16,70 +17,102 @@ OfiSender::OfiSender(const OfiRails& rails, const OfiRegions& regions,
       links_(links),
       targets_(targets),
       limits_(limits),
-      pending_(links.size(), 0),
+      peers_(links.size()),
       waiting_(rails.size()) {}
+
+void OfiSender::Clear() {
+  for (Peer& peer : peers_) peer = Peer();
+  for (std::deque<Write>& writes : waiting_) writes.clear();
+  messages_ = 0;
+}
 
 void OfiSender::Post(Rank peer, uint64_t tag, absl::Span<const std::byte> bytes, uint64_t token) {
   OfiPeerLink& link = *links_[static_cast<size_t>(peer)];
-  if (link.TakeBudget(static_cast<int64_t>(bytes.size()))) {
+  const auto length = static_cast<int64_t>(bytes.size());
+  if (link.TakeBudget(length)) {
     link.QueueEager(tag, bytes, token);
     return;
   }
-  int& pending = pending_[static_cast<size_t>(peer)];
-  ++pending;
-  MUSTER_CHECK_LE(pending, limits_.max_pending_per_peer);
-  while (messages_.contains(next_id_)) ++next_id_;
-  const uint32_t id = next_id_++;
-  auto message = std::make_unique<Message>();
-  message->peer = peer;
-  message->bytes = bytes;
-  message->token = token;
-  message->regions = OfiTransferRegions(bytes.data(), bytes.size(), FI_WRITE);
-  messages_.emplace(id, std::move(message));
-  std::byte payload[kOfiRequestBytes];
-  EncodeOfiRequest({static_cast<int64_t>(bytes.size()), id}, payload);
-  link.QueueControl(OfiPacketKind::kRequest, tag, payload);
+  Peer& state = PeerAt(peer);
+  const auto [entry, inserted] = state.messages.try_emplace(tag, std::make_unique<Message>());
+  MUSTER_CHECK(inserted) << "tag " << tag << " is in use already";
+  MUSTER_CHECK_LE(pending(peer), limits_.max_pending_per_peer);
+  ++messages_;
+  Message& message = *entry->second;
+  message.peer = peer;
+  message.tag = tag;
+  message.bytes = bytes;
+  message.token = token;
+  message.regions = OfiTransferRegions(bytes.data(), bytes.size(), FI_WRITE);
+  const auto early = state.early_grants.find(tag);
+  if (early != state.early_grants.end()) {
+    const std::vector<OfiGrant> grants = std::move(early->second);
+    state.early_grants.erase(early);
+    state.early_count -= static_cast<int>(grants.size());
+    if (grants.front().message_length == length) {
+      for (const OfiGrant& grant : grants) QueueWrite(message, grant);
+      return;
+    }
+    // The receive is for a message of another length: the request will be answered by the error.
+  }
+  message.requested = true;
+  link.QueueRecord(OfiRequest{tag, length});
 }
 
-absl::Status OfiSender::OnGrant(Rank peer, uint64_t send_id, const OfiGrant& grant) {
-  const auto found = messages_.find(static_cast<uint32_t>(send_id));
-  if (found == messages_.end() || found->second->peer != peer) {
-    return absl::InvalidArgumentError(absl::StrCat("a grant for unknown message ", send_id));
+absl::Status OfiSender::OnGrant(Rank peer, const OfiGrant& grant) {
+  if (grant.rail >= rails_.size()) {
+    return absl::InvalidArgumentError(absl::StrCat("a grant for rail ", grant.rail));
+  }
+  Peer& state = PeerAt(peer);
+  const auto found = state.messages.find(grant.tag);
+  // One that has arrived waits for the provider only: the grant is for the next of that tag.
+  if (found == state.messages.end() || found->second->done) {
+    std::vector<OfiGrant>& early = state.early_grants[grant.tag];
+    if (++state.early_count > OfiReceiver::kSlots ||
+        (!early.empty() && early.front().message_length != grant.message_length)) {
+      return absl::InvalidArgumentError(absl::StrCat(state.early_count, " grants, one for message ",
+                                                     grant.tag, " of ", grant.message_length,
+                                                     " bytes, before these messages"));
+    }
+    early.push_back(grant);
+    return absl::OkStatus();
   }
   Message& message = *found->second;
   const auto length = static_cast<int64_t>(message.bytes.size());
-  if (grant.rail >= rails_.size() || grant.length <= 0 || grant.offset < 0 ||
-      grant.length > length || grant.offset > length - grant.length ||
-      grant.length > length - message.granted) {
-    return absl::InvalidArgumentError(absl::StrCat("a grant for bytes ", grant.offset, " and ",
-                                                   grant.length, " more, on rail ", grant.rail,
-                                                   ", of a message of ", length));
+  if (grant.message_length != length && message.requested) return absl::OkStatus();  // As in Post.
+  if (grant.message_length != length || grant.length > length - message.granted) {
+    return absl::InvalidArgumentError(absl::StrCat("a grant of bytes ", grant.offset, " to ",
+                                                   grant.offset + grant.length, " of a message of ",
+                                                   length));
   }
-  message.granted += grant.length;
-  ++message.writes;
-  waiting_[grant.rail].push_back({static_cast<uint32_t>(send_id), grant});
+  QueueWrite(message, grant);
   return absl::OkStatus();
 }
 
-absl::Status OfiSender::OnDone(Rank peer, uint64_t send_id, std::vector<uint64_t>* completed) {
-  const auto found = messages_.find(static_cast<uint32_t>(send_id));
-  if (found == messages_.end() || found->second->peer != peer || found->second->done ||
+void OfiSender::QueueWrite(Message& message, const OfiGrant& grant) {
+  ++message.writes;
+  message.granted += grant.length;
+  waiting_[grant.rail].push_back({&message, grant});
+}
+
+absl::Status OfiSender::OnDone(Rank peer, uint64_t tag, std::vector<uint64_t>* completed) {
+  Peer& state = PeerAt(peer);
+  const auto found = state.messages.find(tag);
+  if (found == state.messages.end() || found->second->done ||
       found->second->granted != static_cast<int64_t>(found->second->bytes.size())) {
     return absl::InvalidArgumentError(
-        absl::StrCat("word that message ", send_id, " has arrived, which was not sent"));
+        absl::StrCat("word that message ", tag, " has arrived, which was not sent"));
   }
   found->second->done = true;
-  FinishIfWhole(static_cast<uint32_t>(send_id), completed);
+  FinishIfWhole(*found->second, completed);
   return absl::OkStatus();
 }
 
-void OfiSender::FinishIfWhole(uint32_t send_id, std::vector<uint64_t>* completed) {
-  const auto found = messages_.find(send_id);
-  const Message& message = *found->second;
+void OfiSender::FinishIfWhole(Message& message, std::vector<uint64_t>* completed) {
   if (!message.done || message.writes > 0) return;
   completed->push_back(message.token);
-  --pending_[static_cast<size_t>(message.peer)];
-  messages_.erase(found);
+  --messages_;
+  PeerAt(message.peer).messages.erase(message.tag);
 }
 
 OfiOperation* OfiSender::TakeOperation() {
@@ -96,16 +129,14 @@ OfiOperation* OfiSender::TakeOperation() {
 
 absl::Status OfiSender::OnWritten(const OfiOperation& write, std::vector<uint64_t>* completed) {
   const Write& finished = outstanding_[write.index];
-  const uint32_t send_id = finished.send_id;
-  const auto found = messages_.find(send_id);
-  MUSTER_CHECK(found != messages_.end());
-  const Rank peer = found->second->peer;
-  if (!targets_[static_cast<size_t>(peer)].with_immediates) {
-    links_[static_cast<size_t>(peer)]->QueueControl(OfiPacketKind::kWritten, finished.grant.slot);
+  Message& message = *finished.message;
+  if (!targets_[static_cast<size_t>(message.peer)].with_immediates) {
+    links_[static_cast<size_t>(message.peer)]->QueueRecord(
+        OfiWritten{OfiImmediate(finished.grant.slot, message.requested)});
   }
   free_operations_.push_back(write.index);
-  --found->second->writes;
-  FinishIfWhole(send_id, completed);
+  --message.writes;
+  FinishIfWhole(message, completed);
   return absl::OkStatus();
 }
 
@@ -113,7 +144,7 @@ absl::Status OfiSender::PostWrites(Rank* culprit, bool* moved) {
   for (size_t r = 0; r < rails_.size(); ++r) {
     while (!waiting_[r].empty()) {
       const Write& next = waiting_[r].front();
-      Message& message = *messages_.at(next.send_id);
+      Message& message = *next.message;
       *culprit = message.peer;
       const OfiWriteTarget& target = targets_[static_cast<size_t>(message.peer)];
       OfiRail::Write write;
@@ -126,7 +157,7 @@ absl::Status OfiSender::PostWrites(Rank* culprit, bool* moved) {
       }
       write.address = next.grant.address;
       write.key = next.grant.key;
-      write.immediate = next.grant.slot;
+      write.immediate = OfiImmediate(next.grant.slot, message.requested);
       write.with_immediate = target.with_immediates;
       OfiOperation* const operation = TakeOperation();
       operation->peer = message.peer;

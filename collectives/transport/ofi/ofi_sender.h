@@ -1,6 +1,6 @@
-// The sending half of a libfabric mesh: announces large messages and writes them where they are
-// granted room. One thread at a time. Statuses that are not OK are violations by the peer or errors
-// of the provider, without the peer's name.
+// The sending half of a libfabric mesh: writes large messages where they are granted room, and asks
+// for it where the grant is not there yet. One thread at a time. Statuses that are not OK are
+// violations by the peer or errors of the provider, without the peer's name.
 #ifndef MUSTER_COLLECTIVES_TRANSPORT_OFI_OFI_SENDER_H_
 #define MUSTER_COLLECTIVES_TRANSPORT_OFI_OFI_SENDER_H_
 
@@ -33,33 +33,45 @@ class OfiSender {
 
   // `token` is appended to *completed, by this or a later call, when the memory is free.
   void Post(Rank peer, uint64_t tag, absl::Span<const std::byte> bytes, uint64_t token);
-  absl::Status OnGrant(Rank peer, uint64_t send_id, const OfiGrant& grant);
-  absl::Status OnDone(Rank peer, uint64_t send_id, std::vector<uint64_t>* completed);
+  // A grant may come before its message is posted.
+  absl::Status OnGrant(Rank peer, const OfiGrant& grant);
+  absl::Status OnDone(Rank peer, uint64_t tag, std::vector<uint64_t>* completed);
   absl::Status OnWritten(const OfiOperation& write, std::vector<uint64_t>* completed);
   // Posts what the provider takes. On an error *culprit is the peer.
   absl::Status PostWrites(Rank* culprit, bool* moved);
 
-  // Announced messages that the peer has not taken whole.
-  int pending(Rank peer) const { return pending_[static_cast<size_t>(peer)]; }
-  bool idle() const { return messages_.empty(); }
+  // Large messages that the peer has not taken whole.
+  int pending(Rank peer) const {
+    return static_cast<int>(peers_[static_cast<size_t>(peer)].messages.size());
+  }
+  bool idle() const { return messages_ == 0; }
   // Forgets all messages. Requires: the provider is done with them.
-  void Clear() { messages_.clear(); }
+  void Clear();
 
  private:
   struct Message {
     Rank peer = -1;
+    uint64_t tag = 0;
     absl::Span<const std::byte> bytes;
     uint64_t token = 0;
+    bool requested = false;
     int64_t granted = 0;
     int writes = 0;  // queued or outstanding
     bool done = false;
     OfiTransferRegions regions;
   };
   struct Write {
-    uint32_t send_id = 0;
+    Message* message = nullptr;
     OfiGrant grant;
   };
-  void FinishIfWhole(uint32_t send_id, std::vector<uint64_t>* completed);
+  struct Peer {
+    absl::flat_hash_map<uint64_t, std::unique_ptr<Message>> messages;   // by tag
+    absl::flat_hash_map<uint64_t, std::vector<OfiGrant>> early_grants;  // by tag
+    int early_count = 0;
+  };
+  Peer& PeerAt(Rank peer) { return peers_[static_cast<size_t>(peer)]; }
+  void QueueWrite(Message& message, const OfiGrant& grant);
+  void FinishIfWhole(Message& message, std::vector<uint64_t>* completed);
   OfiOperation* TakeOperation();
 
   const OfiRails& rails_;
@@ -67,9 +79,8 @@ class OfiSender {
   std::vector<std::unique_ptr<OfiPeerLink>>& links_;
   const std::vector<OfiWriteTarget>& targets_;
   const TransportLimits limits_;
-  absl::flat_hash_map<uint32_t, std::unique_ptr<Message>> messages_;
-  uint32_t next_id_ = 1;
-  std::vector<int> pending_;                // by rank
+  std::vector<Peer> peers_;                 // by rank
+  int messages_ = 0;                        // of all peers
   std::vector<std::deque<Write>> waiting_;  // by rail
   std::deque<OfiOperation> operations_;     // a deque: they must not move
   std::vector<Write> outstanding_;          // by operation

@@ -3,35 +3,32 @@
 //
 // How it works, and why, given what EFA guarantees:
 // - Ranks meet over the TCP handshake (tcp_handshake.h), which fences epoch and incarnation, and
-// give
-//   each other their opaque endpoint addresses there (ofi_card.h). Endpoints and addresses live for
-//   one epoch, so a restarted process is never reached by an old address. The control connection
-//   stays open: a killed peer is known when the kernel closes it, and goodbye and abort travel over
-//   it. A fabric may never complete a receive from a dead peer.
+//   give each other their opaque endpoint addresses there (ofi_card.h). Endpoints and addresses
+//   live for one epoch, so a restarted process is never reached by an old address. The control
+//   connection stays open: a killed peer is known when the kernel closes it, and goodbye and abort
+//   travel over it. A fabric may never complete a receive from a dead peer.
 // - Messages of up to about a packet go in one packet. They are copied, so their source is free at
 //   once; the receiver's budget for early ones (TransportLimits) is known to the sender, who asks
-//   first when it is spent. A larger one is announced (request), the receiver grants registered
-//   memory once the receive is posted, the sender writes there (RMA), and immediate data of 4 bytes
-//   says which piece has arrived. Where the provider has none, a packet says so after a write with
-//   FI_DELIVERY_COMPLETE. Tagged receives would leave the buffering of early messages to the
-//   provider, without a bound.
+//   first when it is spent. Of a larger one the receiver grants registered memory once the receive
+//   is posted, the sender writes there (RMA), and immediate data of 4 bytes says which piece has
+//   arrived. A grant goes out with the post, so that a message that comes later than its receive
+//   takes one way and not three; where it is the other way round the sender asks (request), since
+//   grants ahead are limited. Where the provider has no immediate data, a packet says what was
+//   written after a write with FI_DELIVERY_COMPLETE. Tagged receives would leave the buffering of
+//   early messages to the provider, without a bound.
 // - No order is asked for. Packets of a pair are numbered and put in order, within the window;
-// pieces
-//   arrive in any order.
+//   pieces arrive in any order, and before the packets that were sent before them.
 // - Nothing can overrun. Each packet needs a receive buffer that its target has posted (credits),
-// so
-//   a receiver is never "not ready"; each write needs a grant, of which a receiver has a fixed
+//   so a receiver is never "not ready"; each write needs a grant, of which a receiver has a fixed
 //   number; completion queues have room for all of these.
 // - A source is reported as done on the receiver's word (a `done` packet) and when the provider has
 //   completed all writes from it, not on a completion level, which providers take loosely.
 // - Progress is manual and takes a thread here only while nobody drives: wait objects do not exist
-// on
-//   EFA, and elsewhere cost a thread that competes with the driver. A waiting Poll yields, then
+//   on EFA, and elsewhere cost a thread that competes with the driver. A waiting Poll yields, then
 //   sleeps for up to half a millisecond at a time.
 // - Memory is registered for the length of a transfer, or once and for all by RegisterMemory. There
-// is
-//   no cache of guessed registrations: memory that was freed and mapped again would silently keep
-//   the old pages.
+//   is no cache of guessed registrations: memory that was freed and mapped again would silently
+//   keep the old pages.
 // - Several rails (one domain and endpoint each) carry pieces of large messages by turns.
 //
 // Forking after Connect on EFA: kernels from 5.13 copy pinned pages for the child; on older ones

@@ -9,7 +9,7 @@ namespace {
 
 TEST(OfiPacketTest, EverythingSurvivesTheWire) {
   OfiPacketHeader header;
-  header.kind = OfiPacketKind::kGrant;
+  header.kind = OfiPacketKind::kEager;
   header.rank = 4095;
   header.cookie = 0xdeadbeef;
   header.sequence = 0xffffffff;
@@ -19,30 +19,61 @@ TEST(OfiPacketTest, EverythingSurvivesTheWire) {
   std::byte bytes[kOfiHeaderBytes];
   EncodeOfiHeader(header, bytes);
   EXPECT_EQ(*DecodeOfiHeader(bytes), header);
-  const OfiRequest request = {kMaxMessageBytes, 0xfffffff0};
-  std::byte request_bytes[kOfiRequestBytes];
-  EncodeOfiRequest(request, request_bytes);
-  EXPECT_EQ(*DecodeOfiRequest(request_bytes), request);
-  const OfiGrant grant = {5, 3, int64_t{1} << 29, 4096, ~uint64_t{1}, 99};
-  std::byte grant_bytes[kOfiGrantBytes];
-  EncodeOfiGrant(grant, grant_bytes);
-  EXPECT_EQ(*DecodeOfiGrant(grant_bytes), grant);
+  const OfiRecord records[] = {OfiRequest{~uint64_t{0}, kMaxMessageBytes},
+                               OfiGrant{77, kMaxMessageBytes, kOfiSlots - 1, 3,
+                                        kMaxMessageBytes - 4096, 4096, ~uint64_t{1}, 99},
+                               OfiDone{uint64_t{1} << 63},
+                               OfiWritten{OfiImmediate(kOfiSlots - 1, true)}, OfiDone{0}};
+  std::vector<std::byte> payload(5 * kOfiMaxRecordBytes);
+  std::byte* end = payload.data();
+  for (const OfiRecord& record : records) {
+    EXPECT_LE(OfiRecordBytes(record), kOfiMaxRecordBytes);
+    end = EncodeOfiRecord(record, end);
+  }
+  auto left =
+      absl::Span<const std::byte>(payload.data(), static_cast<size_t>(end - payload.data()));
+  for (const OfiRecord& record : records) EXPECT_EQ(*TakeOfiRecord(&left), record);
+  EXPECT_TRUE(left.empty());
+}
+
+TEST(OfiPacketTest, AnImmediateCarriesSlotAndRequest) {
+  for (const uint32_t slot : {uint32_t{0}, uint32_t{4097}, kOfiSlots - 1}) {
+    for (const bool requested : {false, true}) {
+      EXPECT_EQ(SlotOfImmediate(OfiImmediate(slot, requested)), slot);
+      EXPECT_EQ(IsOfRequested(OfiImmediate(slot, requested)), requested);
+    }
+  }
 }
 
 TEST(OfiPacketTest, WhatIsNoneIsRefused) {
   std::byte bytes[kOfiHeaderBytes] = {};
   EXPECT_FALSE(DecodeOfiHeader(bytes).ok());  // kind 0
-  bytes[0] = std::byte{7};
+  bytes[0] = std::byte{3};
   EXPECT_FALSE(DecodeOfiHeader(bytes).ok());
-  bytes[0] = std::byte{6};
+  bytes[0] = std::byte{2};
   EXPECT_TRUE(DecodeOfiHeader(bytes).ok());
   EXPECT_FALSE(DecodeOfiHeader(absl::MakeConstSpan(bytes, kOfiHeaderBytes - 1)).ok());
-  std::byte request[kOfiRequestBytes];
-  EncodeOfiRequest({kMaxMessageBytes + 1, 1}, request);
-  EXPECT_FALSE(DecodeOfiRequest(request).ok());
-  EncodeOfiRequest({-1, 1}, request);
-  EXPECT_FALSE(DecodeOfiRequest(request).ok());
-  EXPECT_FALSE(DecodeOfiGrant(request).ok());
+  const OfiRecord bad[] = {OfiRequest{1, kMaxMessageBytes + 1},
+                           OfiRequest{1, -1},
+                           OfiGrant{1, 100, kOfiSlots, 0, 0, 100, 0, 0},
+                           OfiGrant{1, 100, 5, 0, 0, 0, 0, 0},
+                           OfiGrant{1, 100, 5, 0, 1, 100, 0, 0},
+                           OfiGrant{1, 100, 5, 0, -1, 50, 0, 0},
+                           OfiGrant{1, kMaxMessageBytes + 1, 5, 0, 0, 50, 0, 0}};
+  for (const OfiRecord& record : bad) {
+    std::byte payload[kOfiMaxRecordBytes];
+    EncodeOfiRecord(record, payload);
+    absl::Span<const std::byte> span(payload, OfiRecordBytes(record));
+    EXPECT_FALSE(TakeOfiRecord(&span).ok()) << record.index();
+  }
+  for (uint32_t kind = 0; kind < 6; ++kind) {
+    std::byte payload[kOfiMaxRecordBytes] = {static_cast<std::byte>(kind)};
+    absl::Span<const std::byte> span(payload, 7);
+    EXPECT_FALSE(TakeOfiRecord(&span).ok()) << kind;
+  }
+  absl::Span<const std::byte> unknown(bytes, 32);
+  bytes[0] = std::byte{4};
+  EXPECT_FALSE(TakeOfiRecord(&unknown).ok());
 }
 
 OfiCard SomeCard() {
@@ -87,9 +118,9 @@ PendingReceive Receive(uint64_t tag, bool standing = false) {
   return receive;
 }
 
-OfiArrival Request(uint32_t send_id) {
+OfiArrival Request(int64_t length) {
   OfiArrival arrival;
-  arrival.send_id = send_id;
+  arrival.length = length;
   return arrival;
 }
 
@@ -99,11 +130,11 @@ TEST(OfiInboxTest, MessagesOfOneTagAreServedInTheirOrder) {
   ASSERT_TRUE(inbox.Keep(5, Request(1)).ok());
   ASSERT_TRUE(inbox.Keep(6, Request(2)).ok());
   ASSERT_TRUE(inbox.Keep(5, Request(3)).ok());
-  EXPECT_EQ(inbox.Post(Receive(5))->send_id, 1u);
-  EXPECT_EQ(inbox.Post(Receive(5))->send_id, 3u);
+  EXPECT_EQ(inbox.Post(Receive(5))->length, 1);
+  EXPECT_EQ(inbox.Post(Receive(5))->length, 3);
   EXPECT_FALSE(inbox.Post(Receive(5)).has_value());
   EXPECT_TRUE(inbox.Take(5).has_value());
-  EXPECT_EQ(inbox.Post(Receive(6))->send_id, 2u);
+  EXPECT_EQ(inbox.Post(Receive(6))->length, 2);
 }
 
 TEST(OfiInboxTest, StandingReceivesAreDueOnlyAsExpected) {

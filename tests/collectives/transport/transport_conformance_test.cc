@@ -304,16 +304,95 @@ TEST_P(TransportConformanceTest, MessagesTakenBeforeAGoodbyeStillArrive) {
 }
 
 TEST_P(TransportConformanceTest, AMessageOfAnotherLengthIsAFailure) {
+  const std::pair<size_t, size_t> lengths[] = {
+      {100, 104}, {100, 300000}, {300000, 104}, {300000, 400000}};
+  for (const auto& [sends, expects] : lengths) {
+    for (const bool receive_first : {false, true}) {
+      TestMesh mesh = Make(2);
+      const Bytes sent(sends);
+      Bytes got(expects);
+      const auto send = [&] { mesh.ends[0]->PostSend(1, 1, sent, 1); };
+      const auto receive = [&] { mesh.ends[1]->PostReceive(0, 1, absl::MakeSpan(got), 1); };
+      const Rank first = receive_first ? 1 : 0;
+      receive_first ? receive() : send();
+      std::vector<uint64_t> completed;
+      ASSERT_TRUE(mesh.ends[first]->Poll(absl::Now() + absl::Milliseconds(1), {}, &completed).ok());
+      std::thread other([&] {
+        if (receive_first) send();
+        Completions(*mesh.ends[0]).Await(2).IgnoreError();  // Until rank 1 has failed.
+      });
+      if (!receive_first) receive();
+      const absl::Status status = Completions(*mesh.ends[1]).Await(1);
+      EXPECT_TRUE(absl::IsUnavailable(status) || absl::IsInvalidArgument(status)) << status;
+      EXPECT_THAT(std::string(status.message()),
+                  HasSubstr(absl::StrCat(sends, " bytes where ", expects)));
+      mesh.ends[1]->Close(status, std::nullopt);
+      other.join();
+    }
+  }
+}
+
+TEST_P(TransportConformanceTest, APeerThatSendsNothingKeepsNobodyWaiting) {
+  constexpr size_t kBytes = 700000;  // Of each message.
+  constexpr int kMessages = 20;      // Of each peer.
+  TestMesh mesh = Make(3);
+  std::atomic<bool> second_is_there{false};
+  RunRanks(3, [&](Rank r) {
+    Transport& end = *mesh.ends[r];
+    Completions completions(end);
+    if (r == 0) {
+      std::vector<Collector> collectors(2 * kMessages, Collector(8));
+      for (Rank peer : {1, 2}) {
+        for (int i = 0; i < kMessages; ++i) {
+          end.PostConsume(peer, static_cast<uint64_t>(i), kBytes, 8,
+                          &collectors[static_cast<size_t>((peer - 1) * kMessages + i)],
+                          static_cast<uint64_t>(peer));
+        }
+      }
+      ASSERT_TRUE(completions.Await(kMessages).ok());
+      EXPECT_EQ(std::count(completions.tokens.begin(), completions.tokens.end(), 2u), kMessages);
+      second_is_there = true;
+      ASSERT_TRUE(completions.Await(2 * kMessages).ok());
+      for (size_t i = 0; i < collectors.size(); ++i) {
+        const uint64_t peer = 1 + i / kMessages;
+        EXPECT_EQ(collectors[i].bytes, Pattern(kBytes, 100 * peer + i % kMessages));
+      }
+      return;
+    }
+    if (r == 1) {
+      ASSERT_TRUE(WaitUntil([&] { return second_is_there.load(); }));
+    }
+    std::vector<Bytes> sent;
+    for (size_t i = 0; i < kMessages; ++i) {
+      sent.push_back(Pattern(kBytes, 100 * static_cast<uint64_t>(r) + i));
+    }
+    for (size_t i = 0; i < kMessages; ++i) end.PostSend(0, i, sent[i], i);
+    ASSERT_TRUE(completions.Await(kMessages).ok());
+  });
+}
+
+TEST_P(TransportConformanceTest, ATagIsFreeAgainOnceItsMessageHasArrived) {
+  constexpr size_t kBytes = 300000;
   TestMesh mesh = Make(2);
-  const Bytes sent(100);
-  Bytes got(104);
-  mesh.ends[0]->PostSend(1, 1, sent, 1);
-  std::vector<uint64_t> completed;
-  ASSERT_TRUE(mesh.ends[0]->Poll(absl::InfinitePast(), {}, &completed).ok());
-  mesh.ends[1]->PostReceive(0, 1, absl::MakeSpan(got), 1);
-  const absl::Status status = Completions(*mesh.ends[1]).Await(1);
-  EXPECT_TRUE(absl::IsUnavailable(status) || absl::IsInvalidArgument(status)) << status;
-  EXPECT_THAT(std::string(status.message()), HasSubstr("100 bytes where 104"));
+  RunRanks(2, [&](Rank r) {
+    Transport& end = *mesh.ends[r];
+    Completions completions(end);
+    for (uint64_t round = 0; round < 50; ++round) {
+      const Bytes sent = Pattern(kBytes, 2 * round + static_cast<uint64_t>(r));
+      Bytes got(kBytes);
+      end.PostReceive(1 - r, 7, absl::MakeSpan(got), 1);
+      // Rank 1 answers: then rank 0 knows that its message has arrived.
+      if (r == 1) {
+        while (std::count(completions.tokens.begin(), completions.tokens.end(), 1u) <=
+               static_cast<int64_t>(round)) {
+          ASSERT_TRUE(completions.Await(completions.tokens.size() + 1).ok());
+        }
+      }
+      end.PostSend(1 - r, 7, sent, 2);
+      ASSERT_TRUE(completions.Await(2 * (round + 1)).ok());
+      ASSERT_EQ(got, Pattern(kBytes, 2 * round + static_cast<uint64_t>(1 - r))) << round;
+    }
+  });
 }
 
 INSTANTIATE_TEST_SUITE_P(Transports, TransportConformanceTest, testing::ValuesIn(kAllMeshKinds),
