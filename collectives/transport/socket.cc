@@ -100,11 +100,9 @@ absl::Status SetCongestionControl(int fd, absl::string_view name) {
   return ErrnoStatus(errno, absl::StrCat("cannot set TCP_CONGESTION to ", name));
 }
 
-constexpr absl::string_view kPlain = "reno";
-
 // Every kernel has it and, unless an administrator forbids it, lets everybody use it; where it is
 // refused, connections within the host are only slower.
-void PreferPlain(int fd) { (void)SetCongestionControl(fd, kPlain); }
+constexpr absl::string_view kPlain = "reno";
 
 }  // namespace
 
@@ -221,7 +219,7 @@ absl::StatusOr<UniqueFd> ListenOn(const SocketAddress& address) {
   if (!fd.valid()) return ErrnoStatus(errno, "cannot make a socket");
   MUSTER_RETURN_IF_ERROR(SetOption(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1, "SO_REUSEADDR"));
   // What it accepts begins with this.
-  PreferPlain(fd.get());
+  (void)UsePlainCongestionControl(fd.get());
   if (bind(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length) != 0 ||
       listen(fd.get(), SOMAXCONN) != 0) {
     const char* hint = "";
@@ -259,6 +257,8 @@ absl::StatusOr<std::string> CongestionControl(int fd) {
   return std::string(name, strnlen(name, sizeof(name)));
 }
 
+bool UsePlainCongestionControl(int fd) { return SetCongestionControl(fd, kPlain).ok(); }
+
 absl::StatusOr<SocketAddress> LocalAddress(int fd) {
   SocketAddress address;
   address.length = sizeof(address.storage);
@@ -268,10 +268,19 @@ absl::StatusOr<SocketAddress> LocalAddress(int fd) {
   return address;
 }
 
+absl::StatusOr<SocketAddress> PeerAddress(int fd) {
+  SocketAddress address;
+  address.length = sizeof(address.storage);
+  if (getpeername(fd, reinterpret_cast<sockaddr*>(&address.storage), &address.length) != 0) {
+    return ErrnoStatus(errno, "getpeername");
+  }
+  return address;
+}
+
 absl::StatusOr<UniqueFd> StartConnect(const SocketAddress& address) {
   UniqueFd fd(socket(address.storage.ss_family, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0));
   if (!fd.valid()) return ErrnoStatus(errno, "cannot make a socket");
-  if (IsOnThisHost(address)) PreferPlain(fd.get());
+  if (IsOnThisHost(address)) (void)UsePlainCongestionControl(fd.get());
   const int result =
       connect(fd.get(), reinterpret_cast<const sockaddr*>(&address.storage), address.length);
   if (result != 0 && errno != EINPROGRESS) {

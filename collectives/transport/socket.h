@@ -63,18 +63,22 @@ absl::Status ErrnoStatus(int error, absl::string_view text);
 
 // Connections within this host lose nothing and need no pacing, whose timers take a fifth of their
 // speed where the system's congestion control is bbr: they use reno. That must be settled before
-// the connection stands, since pacing, once begun, outlasts a change.
+// the connection stands, since pacing, once begun, outlasts a change. (Where it comes late, reno's
+// pace, up to twice its window in a round trip, is still above bbr's.)
 
 // A non-blocking, close-on-exec stream socket that listens there, for AcceptFrom.
 absl::StatusOr<UniqueFd> ListenOn(const SocketAddress& address);
 // A connection, non-blocking and close-on-exec. UNAVAILABLE: none is waiting, or it broke.
 absl::StatusOr<UniqueFd> AcceptFrom(int listening);
 absl::StatusOr<SocketAddress> LocalAddress(int fd);
+absl::StatusOr<SocketAddress> PeerAddress(int fd);
 
 // A non-blocking, close-on-exec socket whose connect to `address` has begun.
 absl::StatusOr<UniqueFd> StartConnect(const SocketAddress& address);
 // By name, of a stream socket.
 absl::StatusOr<std::string> CongestionControl(int fd);
+// Makes it "reno". False: it is no TCP socket, or an administrator forbids it.
+bool UsePlainCongestionControl(int fd);
 
 // TCP_NODELAY, keepalive and TCP_USER_TIMEOUT so that a silent peer breaks the connection after
 // about `peer_timeout`, and kernel buffers where buffer_bytes > 0.

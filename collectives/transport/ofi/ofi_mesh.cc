@@ -209,6 +209,7 @@ absl::Status OfiMesh::TakePacket(uint32_t buffer, size_t length, bool driving) {
   OfiPeerLink& link = *parts_.links[peer];
   absl::Status status = link.Note(packet.header);
   if (!status.ok()) return Annotate(status, DescribeMember(parts_.spec, peer));
+  if (!parts_.connections.empty()) parts_.connections.Settle(peer);
   for (auto next = link.Order(packet); next.has_value(); next = link.NextKept()) {
     status = ProcessPacket(peer, *next, driving);
     if (!status.ok()) return Annotate(status, DescribeMember(parts_.spec, peer));

@@ -14,6 +14,7 @@
 #include "base/mutex.h"
 #include "collectives/transport/control_links.h"
 #include "collectives/transport/mesh_peers.h"
+#include "collectives/transport/ofi/ofi_connections.h"
 #include "collectives/transport/ofi/ofi_packet_buffers.h"
 #include "collectives/transport/ofi/ofi_peer_link.h"
 #include "collectives/transport/ofi/ofi_receiver.h"
@@ -32,6 +33,7 @@ struct OfiMeshParts {
   std::unique_ptr<OfiPacketBuffers> buffers;
   std::vector<std::unique_ptr<OfiPeerLink>> links;
   std::vector<OfiWriteTarget> targets;
+  OfiConnections connections;  // of the first rail, which packets take
   uint32_t cookie = 0;
   std::vector<UniqueFd> control;
 };

@@ -76,10 +76,8 @@ std::string Version() {
 }
 
 bool HasIpAddresses(const std::vector<OfiInfo>& offers) {
-  return std::any_of(offers.begin(), offers.end(), [](const OfiInfo& info) {
-    return info->addr_format == FI_SOCKADDR_IN || info->addr_format == FI_SOCKADDR_IN6 ||
-           info->addr_format == FI_SOCKADDR;
-  });
+  return std::any_of(offers.begin(), offers.end(),
+                     [](const OfiInfo& info) { return HasIpAddress(*info); });
 }
 
 std::string DomainOf(const OfiInfo& info) { return info->domain_attr->name; }
@@ -194,6 +192,11 @@ absl::StatusOr<OfiChoice> Choose(const std::string& provider, const OfiOptions& 
 }
 
 }  // namespace
+
+bool HasIpAddress(const fi_info& info) {
+  return info.addr_format == FI_SOCKADDR_IN || info.addr_format == FI_SOCKADDR_IN6 ||
+         info.addr_format == FI_SOCKADDR;
+}
 
 absl::StatusOr<OfiChoice> ChooseOfiProvider(const OfiOptions& options, const std::string& host) {
   if (options.provider != "auto") return Choose(options.provider, options, host);

@@ -24,6 +24,9 @@ struct OfiChoice {
   std::string explanation;     // one line
 };
 
+// Its endpoints are at IP addresses with ports.
+bool HasIpAddress(const fi_info& info);
+
 // The requests of OfiOptions; `host` is an address of this machine, for where no rail is named.
 // NOT_FOUND names what is there instead.
 absl::StatusOr<OfiChoice> ChooseOfiProvider(const OfiOptions& options, const std::string& host);

@@ -115,6 +115,8 @@ absl::StatusOr<std::unique_ptr<OfiRail>> OfiRail::Open(const fi_info* offer, con
   return rail;
 }
 
+bool OfiRail::at_ip_address() const { return HasIpAddress(*info_); }
+
 absl::StatusOr<fi_addr_t> OfiRail::Insert(const std::string& address) {
   fi_addr_t handle = FI_ADDR_UNSPEC;
   const int inserted = fi_av_insert(addresses_.get(), address.data(), 1, &handle, 0, nullptr);

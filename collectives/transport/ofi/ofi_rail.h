@@ -77,6 +77,8 @@ class OfiRail {
 
   // The endpoint's address, opaque.
   const std::string& address() const { return address_; }
+  // It is an IP address with a port.
+  bool at_ip_address() const;
   absl::StatusOr<fi_addr_t> Insert(const std::string& address);
 
   size_t inject_bytes() const { return info_->tx_attr->inject_size; }

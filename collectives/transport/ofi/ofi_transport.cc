@@ -42,8 +42,7 @@ class Builder {
     MUSTER_RETURN_IF_ERROR(Validate());
     const std::string& address = parts_.spec.members[parts_.spec.rank].address;
     MUSTER_ASSIGN_OR_RETURN(const SocketAddress own, ParseAddress(address));
-    MUSTER_ASSIGN_OR_RETURN(choice_,
-                            ChooseOfiProvider(options_, own.Host()));
+    MUSTER_ASSIGN_OR_RETURN(choice_, ChooseOfiProvider(options_, own.Host()));
     parts_.explanation = choice_.explanation;
     parts_.links.resize(parts_.spec.members.size());
     parts_.targets.resize(parts_.spec.members.size());
@@ -61,6 +60,9 @@ class Builder {
                             ExchangeOfiCards(exchange, card, deadline_));
     for (Rank r = 0; r < static_cast<Rank>(cards.size()); ++r) {
       if (r != parts_.spec.rank) MUSTER_RETURN_IF_ERROR(Admit(r, cards[r], card));
+    }
+    if (!parts_.connections.empty()) {
+      absl::StrAppend(&parts_.explanation, "; its connections within this host use reno");
     }
     return OfiMesh::Create(std::move(parts_));
   }
@@ -178,13 +180,16 @@ class Builder {
     for (size_t i = 0; i < parts_.rails.size(); ++i) {
       auto address = parts_.rails[i]->Insert(theirs.addresses[i]);
       if (!address.ok()) {
-        const absl::Status status = Annotate(
-            address.status(),
-            absl::StrCat("rank ", r, " (", member.address, "), where all ranks must be at IPv4 or ",
-                         "all at IPv6 addresses for ", mine.provider));
+        const absl::Status status =
+            Annotate(address.status(), absl::StrCat("rank ", r, " (", member.address,
+                                                    "), where all ranks must be at IPv4 or ",
+                                                    "all at IPv6 addresses for ", mine.provider));
         return WithCulprit(status, r);
       }
       target.addresses.push_back(*address);
+    }
+    if (parts_.rails[0]->at_ip_address()) {
+      parts_.connections.Add(r, mine.addresses[0], theirs.addresses[0]);
     }
     OfiPeerLimits limits;
     limits.cookie = theirs.cookie;
