@@ -13,6 +13,11 @@
 namespace muster {
 namespace {
 
+// Of shorter vectors a rank soon has touched all pages.
+constexpr int64_t kMinMappedBytes = 256 << 10;
+// In one collective: some milliseconds. Of longer vectors the others come later.
+constexpr int64_t kMostMappedBytes = 64 << 20;
+
 // Only calls of all ranks come to the window: their scope, which a fingerprint has last, is 0.
 using Shown = decltype(WindowCall::fingerprint);
 static_assert(std::tuple_size_v<Shown> == kFingerprintBytes - sizeof(Fingerprint::scope));
@@ -157,6 +162,18 @@ std::byte* WindowExecution::Address(const WindowSlice& slice) const {
   return nullptr;
 }
 
+void WindowExecution::MapOthersPages() {
+  const int64_t bytes = OutputCount(plan_.request) * element_bytes_;
+  if (bytes < kMinMappedBytes) return;
+  int64_t left = kMostMappedBytes;
+  for (Rank r = 0; r < plan_.request.size; ++r) {
+    if (r == rank_) continue;
+    const WindowCall& call = window_.Published(r);
+    left -= window_.MapPages(r, call.output, bytes, left);
+    left -= window_.MapPages(r, call.input, bytes, left);
+  }
+}
+
 absl::Status WindowExecution::RunShared() {
   shared_ = true;
   // A line that is read here is written without being fetched once more: past the caches it would
@@ -165,6 +182,7 @@ absl::Status WindowExecution::RunShared() {
   window_.OfferPieces(plan_.shared_pieces);
   const Rank size = plan_.request.size;
   const bool helps = window_.ranks_share_cores();
+  if (helps) MapOthersPages();
   int64_t finished = 0;
   for (Rank k = 0; k < (helps ? size : 1); ++k) {
     const Rank owner = (rank_ + k) % size;

@@ -52,6 +52,8 @@ class WindowExecution {
   // Has the caches load the beginnings of what the next interval reads.
   void FetchSources() const;
   absl::Status RunInterval();
+  // Spares those who take others' pieces the first touch of each page of theirs.
+  void MapOthersPages();
   // Takes pieces of the plan's shared steps, first of this rank's, until none are left.
   absl::Status RunShared();
   // Does elements [begin, begin + count) of a step.

@@ -45,6 +45,10 @@ class Window {
   virtual std::optional<int64_t> PlaceOf(const void* data, int64_t bytes) const = 0;
   // Where `place` of a rank's registered memory lies in this process.
   virtual std::byte* At(Rank rank, int64_t place) const = 0;
+  // Has [place, place + bytes) of a rank's registered memory mapped in this process, as far as it
+  // never was, so that no page faults when it is touched; `most` bytes at most. Returns how many it
+  // took. A wish: not every kernel grants it.
+  virtual int64_t MapPages(Rank rank, int64_t place, int64_t bytes, int64_t most) = 0;
 
   // Shows `call` to the others from the next meet on, until the meet after the next Publish.
   // Requires: Arrive comes next.

@@ -28,6 +28,11 @@ namespace {
 // How long a rank that runs may need to notice that another has closed.
 constexpr absl::Duration kLetGo = absl::Milliseconds(100);
 constexpr absl::Duration kLongestSleep = absl::Hours(1);
+constexpr int64_t kMappedAtOnce = 1 << 20;
+
+int64_t RoundUpToPages(int64_t bytes) {
+  return (bytes + SharedArena::kAlignment - 1) / SharedArena::kAlignment * SharedArena::kAlignment;
+}
 
 void FutexWait(std::atomic<uint32_t>& word, uint32_t seen, absl::Duration timeout) {
   const timespec relative = absl::ToTimespec(timeout);
@@ -136,6 +141,26 @@ std::optional<int64_t> ShmGroup::PlaceOf(const void* data, int64_t bytes) {
     known_places_[next_known_place_++ % known_places_.size()] = {data, bytes, changes, *place};
   }
   return place;
+}
+
+int64_t ShmGroup::MapPages(Rank rank, int64_t place, int64_t bytes, int64_t most) {
+  Peer& peer = peers_[rank];
+  if (peer.area == own_ || !Holds(rank, place, bytes)) return 0;
+  const int64_t end = RoundUpToPages(place + bytes);
+  int64_t begin = place / SharedArena::kAlignment * SharedArena::kAlignment;
+  if (peer.mapped.Covers(begin, end)) return 0;
+  int64_t taken = 0;
+  for (; begin < end && taken < most; begin += kMappedAtOnce) {
+    const int64_t stop = std::min(end, begin + kMappedAtOnce);
+    if (peer.mapped.Covers(begin, stop)) continue;
+    // Whatever comes of it: it is tried once.
+    peer.mapped.Add(begin, stop);
+    taken += stop - begin;
+#ifdef MADV_POPULATE_WRITE
+    madvise(peer.base + begin, static_cast<size_t>(stop - begin), MADV_POPULATE_WRITE);
+#endif
+  }
+  return taken;
 }
 
 absl::Status ShmGroup::Read(Rank rank, uint64_t address, absl::Span<std::byte> to) const {

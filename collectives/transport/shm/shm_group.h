@@ -28,6 +28,7 @@
 #include "absl/types/span.h"
 #include "base/ids.h"
 #include "base/mutex.h"
+#include "collectives/transport/shm/range_set.h"
 #include "collectives/transport/shm/shared_arena.h"
 #include "collectives/transport/shm/shm_area.h"
 #include "collectives/transport/socket.h"
@@ -77,6 +78,8 @@ class ShmGroup {
     const int64_t capacity = peers_[rank].capacity;
     return place >= 0 && bytes >= 0 && bytes <= capacity && place <= capacity - bytes;
   }
+  // As Window's.
+  int64_t MapPages(Rank rank, int64_t place, int64_t bytes, int64_t most);
   // Copies from any memory of a rank. What it holds counts only if the rank is there afterwards.
   absl::Status Read(Rank rank, uint64_t address, absl::Span<std::byte> to) const;
 
@@ -123,6 +126,7 @@ class ShmGroup {
     uint64_t address = 0;               // of the area in its process
     std::shared_ptr<UniqueFd> process;  // pidfd, where there is one
     uint64_t rung = 0;                  // the sleep it was last rung from
+    RangeSet mapped;                    // places that MapPages has seen to
   };
 
   // Where a range lies, while the arena has not changed.

@@ -28,6 +28,9 @@ class ShmWindow : public Window {
     return group_.PlaceOf(data, bytes);
   }
   std::byte* At(Rank rank, int64_t place) const override { return group_.At(rank, place); }
+  int64_t MapPages(Rank rank, int64_t place, int64_t bytes, int64_t most) override {
+    return group_.MapPages(rank, place, bytes, most);
+  }
   void Publish(const WindowCall& call) override {
     group_.own().calls[++published_ % 2].call = call;
     shows_ = true;

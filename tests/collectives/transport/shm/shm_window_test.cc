@@ -2,7 +2,10 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <sys/resource.h>
 
+#include <algorithm>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -172,6 +175,72 @@ TEST(ShmGroupTest, OnlyBuffersOfTheArenaHaveAPlaceAndTheOthersSeeThemThere) {
   const std::byte* const freed = buffer.data() + 999;
   buffer = SharedBuffer();
   EXPECT_FALSE(group->PlaceOf(freed, 1).has_value());
+}
+
+int64_t FaultsOfTouching(std::byte* at, int64_t bytes) {
+  rusage before = {}, after = {};
+  getrusage(RUSAGE_THREAD, &before);
+  for (int64_t i = 0; i < bytes; i += SharedArena::kAlignment) {
+    auto* const byte = reinterpret_cast<volatile unsigned char*>(at + i);
+    *byte = *byte;
+  }
+  getrusage(RUSAGE_THREAD, &after);
+  return after.ru_minflt - before.ru_minflt;
+}
+
+TEST(ShmGroupTest, MappedPagesDoNotFault) {
+  constexpr int64_t kBytes = 4 << 20;
+  std::shared_ptr<SharedArena> arena = SharedArena::Create().value();
+  auto group = ShmGroup::Create(arena, 0, 2, /*nonce=*/1).value();
+  auto other = ShmGroup::Create(SharedArena::Create().value(), 1, 2, /*nonce=*/2).value();
+  ASSERT_TRUE(other->Map(0, group->location()).ok());
+  auto buffer = arena->Allocate(kBytes).value();
+  std::memset(buffer.data(), 42, kBytes);
+  const int64_t place = group->PlaceOf(buffer.data(), kBytes).value();
+  // In parts, each once.
+  EXPECT_EQ(other->MapPages(0, place, kBytes, 2 << 20), 2 << 20);
+  EXPECT_EQ(other->MapPages(0, place, kBytes, kBytes), 2 << 20);
+  EXPECT_EQ(other->MapPages(0, place, kBytes, kBytes), 0);
+  EXPECT_EQ(other->MapPages(0, place + 5000, 10, kBytes), 0);
+  EXPECT_EQ(buffer.data()[kBytes - 1], std::byte{42});
+  // Nor is there anything to do for the own, or for what no rank has.
+  EXPECT_EQ(group->MapPages(0, place, kBytes, kBytes), 0);
+  EXPECT_EQ(other->MapPages(0, -1, kBytes, kBytes), 0);
+  EXPECT_EQ(other->MapPages(0, arena->capacity(), kBytes, kBytes), 0);
+#ifdef MADV_POPULATE_WRITE
+  if (madvise(buffer.data(), SharedArena::kAlignment, MADV_POPULATE_WRITE) != 0) {
+    GTEST_SKIP() << "the kernel is too old";
+  }
+  EXPECT_EQ(FaultsOfTouching(other->At(0, place), kBytes), 0);
+#endif
+}
+
+TEST(RangeSetTest, HoldsWhatWasAddedInAsFewRangesAsCanBe) {
+  RangeSet set;
+  std::vector<bool> is_in(64);
+  uint32_t random = 1;
+  for (int round = 0; round < 200; ++round) {
+    if (round % 20 == 0) {
+      set = RangeSet();
+      is_in.assign(64, false);
+    }
+    random = random * 1664525 + 1013904223;
+    const int64_t begin = (random >> 8) % 60;
+    const int64_t end = begin + (random >> 20) % 5;
+    set.Add(begin, end);
+    for (int64_t i = begin; i < end; ++i) is_in[i] = true;
+    int64_t runs = 0;
+    for (int64_t i = 0; i < 64; ++i) {
+      runs += is_in[i] && (i == 0 || !is_in[i - 1]) ? 1 : 0;
+      EXPECT_TRUE(set.Covers(i, i));
+      for (int64_t j = i + 1; j <= 64; ++j) {
+        const bool all =
+            std::find(is_in.begin() + i, is_in.begin() + j, false) == is_in.begin() + j;
+        EXPECT_EQ(set.Covers(i, j), all) << i << " " << j;
+      }
+    }
+    EXPECT_EQ(set.ranges(), runs);
+  }
 }
 
 TEST(ShmGroupTest, AnAddressOfAnotherProcessIsRefused) {
