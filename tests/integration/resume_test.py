@@ -91,6 +91,18 @@ class ResumeTest(FleetTest):
         self.assertIn(model.name, logs)
         self.assertEqual(resumed.steps()[0]["step"], int(before.name.split("-")[1]) + 1)
 
+    def test_a_directory_of_which_nothing_is_intact_is_refused(self):
+        directory = self.cut_off("cut", 2, 130)
+        steps = sorted(directory.glob("step-*"))
+        for step in steps:
+            (step / "manifest.json").write_bytes((step / "manifest.json").read_bytes()[:-9])
+        up = self.up("resumed", self.checkpointed("resumed.json", directory, True), 2)
+        self.assertEqual(up.wait(), 1)
+        for step in steps:
+            self.assertIn(step.name, up.text())
+        self.assertIn("can be resumed from", up.text())
+        self.assertEqual(sorted(directory.glob("step-*")), steps)
+
     def test_checkpoint_of_another_job_is_refused(self):
         directory = self.cut_off("cut", 2, 130)
         job = self.checkpointed("other.json", directory, True)

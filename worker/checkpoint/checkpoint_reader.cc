@@ -254,9 +254,10 @@ absl::StatusOr<FoundCheckpoint> FindNewestCheckpoint(FileSystem& files, const st
     return FoundCheckpoint{*std::move(checkpoint), std::move(warnings)};
   }
   MUSTER_RETURN_IF_ERROR(WarnOfUnsealed(files, root, -1, &warnings));
-  return absl::NotFoundError(absl::StrCat("no complete checkpoint in ", root,
-                                          warnings.empty() ? "" : ": ",
-                                          absl::StrJoin(warnings, "; ")));
+  if (warnings.empty()) return absl::NotFoundError(absl::StrCat("no checkpoint in ", root));
+  return absl::DataLossError(absl::StrCat("checkpoints.directory: nothing in ", root,
+                                          " can be resumed from: ", absl::StrJoin(warnings, "; "),
+                                          "; move it away to start anew"));
 }
 
 absl::Status LoadParameters(FileSystem& files, const Checkpoint& checkpoint, const Layout& layout,

@@ -226,7 +226,7 @@ TEST_F(CheckpointTest, ARenamedDirectoryIsNotTakenForAnotherStep) {
   Write(100);
   ASSERT_TRUE(files_.Rename(root_ + "/step-00000100", root_ + "/step-00000300").ok());
   const auto found = Find();
-  EXPECT_EQ(found.status().code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(found.status().code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(found.status().message()), HasSubstr("its manifest is of step 100"));
 }
 
@@ -299,7 +299,7 @@ TEST_F(CheckpointTest, OneThatWasSetAsideStaysAndIsNamedButNotTaken) {
   const auto aside = writer.SetAside(*prepared);
   ASSERT_TRUE(aside.ok()) << aside.status();
   const auto none = Find();
-  EXPECT_TRUE(absl::IsNotFound(none.status())) << none.status();
+  EXPECT_TRUE(absl::IsDataLoss(none.status())) << none.status();
   EXPECT_THAT(none.status().message(),
               AllOf(HasSubstr(*aside), HasSubstr("rename it to step-00000100")));
   // Another incarnation tidies up and keeps the newest.
