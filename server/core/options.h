@@ -31,9 +31,6 @@ struct CoordinatorOptions {
   absl::Duration pause_batch = absl::Milliseconds(200);
   // A learner that does not answer a proposal within this goes back to learning.
   absl::Duration learner_answer_timeout = absl::Seconds(5);
-  // The first view waits this long for start_workers to be here, and as long again for them to be
-  // ready, then starts with at least min_workers.
-  absl::Duration start_timeout = absl::Seconds(30);
   // The last member drains only after its state is durable, or after this.
   absl::Duration drain_checkpoint_timeout = absl::Seconds(60);
   // A directive that a worker visibly has not followed is sent again after this.

@@ -14,6 +14,7 @@
 #include <variant>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "base/control/messages.h"
 
 namespace muster {
@@ -23,6 +24,9 @@ struct JobPlan {
   JobId id;
   int min_workers = 1;    // fewer: the job holds its state and waits
   int start_workers = 1;  // the first view waits for so many, up to start_timeout
+  // How long it waits for them to be here, and as long again for them to be ready; then it starts
+  // with at least min_workers.
+  absl::Duration start_timeout = absl::Seconds(30);
   int max_workers = 1024;
   Step total_steps = 0;
   Strategy strategy;                     // at the start

@@ -47,7 +47,7 @@ void CoordinatorCore::StartView() {
                             : std::max(least, static_cast<size_t>(job.plan.start_workers));
   if (!again && !run_.start_armed) {
     run_.start_armed = true;
-    SetTimer(TimerKind::kStart, options_.start_timeout);
+    SetTimer(TimerKind::kStart, job.plan.start_timeout);
   }
   // Whether servers are of use is known only when the job's size is, which workers tell when they
   // have answered; so where the strategy is chosen here all that are there are asked.
@@ -55,7 +55,10 @@ void CoordinatorCore::StartView() {
   const size_t most_servers =
       asked.automatic ? servers.size() : static_cast<size_t>(asked.strategy.servers);
   const size_t wanted_servers = again || run_.start_over || asked.automatic ? 0 : most_servers;
-  if (candidates.size() < wanted || servers.size() < wanted_servers) return;
+  if (candidates.size() < wanted) return;
+  if (servers.size() < wanted_servers) {
+    return SetJobState(JobState::kStarting, "waiting for parameter servers");
+  }
   // Workers that are about to be free of another job may write what this one resumes from.
   if (!again && !run_.start_over &&
       std::any_of(workers_.begin(), workers_.end(), [this](const auto& entry) {
@@ -123,7 +126,7 @@ void CoordinatorCore::StartProposal(std::vector<Incarnation> recruits,
     // others.
     SetTimer(TimerKind::kLearnerAnswer,
              CurrentView() == nullptr
-                 ? std::max(options_.start_timeout, options_.learner_answer_timeout)
+                 ? std::max(Job()->plan.start_timeout, options_.learner_answer_timeout)
                  : options_.learner_answer_timeout);
   }
   run_.proposal = std::move(proposal);

@@ -100,6 +100,7 @@ absl::StatusOr<v1::Job> CoordinatorHost::SubmitJob(const v1::SubmitJobRequest& r
   } while (core_.FindJob(plan.id).has_value());
   plan.min_workers = spec.workers.min;
   plan.start_workers = spec.workers.start;
+  plan.start_timeout = absl::Milliseconds(spec.workers.start_timeout_ms);
   plan.max_workers = spec.workers.max;
   plan.total_steps = total_steps;
   plan.strategy = spec.strategy;

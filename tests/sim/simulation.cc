@@ -51,7 +51,7 @@ Outcome Simulation::Run() {
   const CoordinatorOptions& c = tunables_.coordinator;
   const absl::Duration round = c.orphan_timeout + c.orphan_margin + 6 * c.lease +
                                2 * c.largest_backoff + c.learner_answer_timeout +
-                               c.drain_checkpoint_timeout + c.start_timeout +
+                               c.drain_checkpoint_timeout + tunables_.plan.start_timeout +
                                2 * tunables_.data_deadline;
   const absl::Time deadline =
       faults_end + 4 * round +

@@ -75,7 +75,7 @@ Tunables ChooseTunables(Dice& dice) {
   c.collect_window = dice.Time(Milliseconds(0), Milliseconds(5));
   c.pause_batch = dice.Time(Milliseconds(0), Milliseconds(50));
   c.learner_answer_timeout = dice.Time(Milliseconds(30), Milliseconds(300));
-  c.start_timeout = dice.Time(Milliseconds(50), Milliseconds(500));
+  t.plan.start_timeout = dice.Time(Milliseconds(50), Milliseconds(500));
   c.drain_checkpoint_timeout = dice.Time(Milliseconds(100), Milliseconds(600));
   c.retransmit_after = dice.Time(c.heartbeat, c.heartbeat * 4);
   c.link_fault_window = dice.Time(Milliseconds(200), Milliseconds(2000));

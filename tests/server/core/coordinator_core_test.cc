@@ -318,6 +318,26 @@ TEST(CoordinatorCoreTest, AJobWaitsForThemOnlyForTheStartTimeout) {
   EXPECT_THAT(fleet.Fire(TimerKind::kStart), Contains("#2 <- propose 1"));
 }
 
+TEST(CoordinatorCoreTest, TheStartTimeoutIsTheJobs) {
+  CoordinatorCore core(CoordinatorOptions{}, PersistentState());
+  const absl::Time now = absl::UnixEpoch();
+  core.Start(now);
+  coordinator::JobSubmitted submitted;
+  submitted.plan = {.id = "j",
+                    .min_workers = 1,
+                    .start_workers = 2,
+                    .start_timeout = absl::Milliseconds(700),
+                    .total_steps = 10};
+  bool set = false;
+  for (const coordinator::Action& action : core.Handle(submitted, now)) {
+    const auto* timer = std::get_if<coordinator::SetTimer>(&action);
+    if (timer == nullptr || timer->id.kind != TimerKind::kStart) continue;
+    set = true;
+    EXPECT_EQ(timer->at, now + absl::Milliseconds(700));
+  }
+  EXPECT_TRUE(set);
+}
+
 TEST(CoordinatorCoreTest, ACheckpointOfAnotherJobIsNotResumedFrom) {
   FleetScript fleet;
   fleet.Submit(1, 1, 100);
@@ -333,7 +353,6 @@ TEST(CoordinatorCoreTest, ACheckpointOfAnotherJobIsNotResumedFrom) {
 TEST(CoordinatorCoreTest, TheFirstViewWaitsForAWorkerThatLoadsSlowly) {
   CoordinatorOptions options;
   options.learner_answer_timeout = absl::Seconds(5);
-  options.start_timeout = absl::Seconds(30);
   CoordinatorCore core(options, PersistentState());
   core.Start(absl::UnixEpoch());
   coordinator::JobSubmitted submitted;

@@ -70,7 +70,6 @@ TEST(CoordinatorHost, NothingIsSaidThatCouldNotBeWrittenDown) {
     PosixFileSystem files;
     const std::unique_ptr<Logger> logger = MakeSilentLogger();
     CoordinatorHostOptions options;
-    options.core.start_timeout = absl::ZeroDuration();
     options.on_fatal = [&](const absl::Status& status) {
       EXPECT_FALSE(failed) << "told twice";
       failed = true;
@@ -81,6 +80,7 @@ TEST(CoordinatorHost, NothingIsSaidThatCouldNotBeWrittenDown) {
     (*host)->OpenSession(SomeHello(), link);
     v1::SubmitJobRequest request;
     request.mutable_description()->set_name("job");
+    request.mutable_description()->mutable_workers()->set_start_timeout_ms(0);
     request.mutable_description()->mutable_model()->mutable_mlp();
     auto* idx = request.mutable_description()->mutable_data()->mutable_idx();
     idx->set_train_images("i");
