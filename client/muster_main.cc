@@ -265,7 +265,7 @@ int Main(int argc, char** argv) {
       ->add_option(
           "--policy", change.policy,
           "auto: the coordinator chooses sync, stage, servers and mixed from now on; giving "
-          "one of these, or manual, ends that")
+          "one of these, a shard group, or manual, ends that")
       ->check(CLI::IsMember({"auto", "manual"}));
   switch_job
       ->add_option("--sync", change.sync,
@@ -281,6 +281,9 @@ int Main(int argc, char** argv) {
       ->add_option("--stage", change.stage,
                    "What is in shards: 0 nothing, 1 optimizer state, 2 gradients, 3 parameters too")
       ->check(CLI::Range(0, 3));
+  switch_job->add_option("--shard-group", change.shard_group,
+                         "Who shares out the state in shards: all, the workers of each host (host),"
+                         " or groups of so many; other groups hold the replicas");
   switch_job
       ->add_option("--replicas", change.replicas, "Workers that hold a shard besides its owner")
       ->check(CLI::Range(0, 8));

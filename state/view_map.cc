@@ -12,9 +12,14 @@
 namespace muster {
 
 absl::StatusOr<ViewMap> MapOf(const View& view, const Layout& layout) {
-  MUSTER_ASSIGN_OR_RETURN(BucketSlices slices, BucketSlices::Weighted(layout, ShardWeights(view)));
-  MUSTER_ASSIGN_OR_RETURN(BucketSlices order,
-                          BucketSlices::Even(layout, std::max(1, view.workers())));
+  const ShardGroups groups = GroupsOf(view);
+  const bool grouped = groups.count() > 1;
+  const std::vector<int64_t> weights =
+      grouped ? std::vector<int64_t>(static_cast<size_t>(groups.size()), 1) : ShardWeights(view);
+  MUSTER_ASSIGN_OR_RETURN(BucketSlices slices, BucketSlices::Weighted(layout, weights));
+  MUSTER_ASSIGN_OR_RETURN(
+      BucketSlices order,
+      BucketSlices::Even(layout, grouped ? groups.size() : std::max(1, view.workers())));
   const std::vector<Rank> owners = ShardOwners(view);
   const std::vector<std::vector<Rank>> holders = ShardHolders(view);
   std::vector<Shard> shards;
@@ -24,7 +29,8 @@ absl::StatusOr<ViewMap> MapOf(const View& view, const Layout& layout) {
     for (int bucket = 0; bucket < slices.bucket_count(); ++bucket) {
       for (size_t shard = 0; shard < owners.size(); ++shard) {
         const std::vector<Rank>& ranks = holders[shard];
-        shards.push_back({slices.SliceOf(bucket, owners[shard]), {ranks.begin(), ranks.end()}});
+        const Rank place = grouped ? static_cast<Rank>(shard) : owners[shard];
+        shards.push_back({slices.SliceOf(bucket, place), {ranks.begin(), ranks.end()}});
       }
     }
   }

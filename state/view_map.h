@@ -14,10 +14,11 @@
 namespace muster {
 
 struct ViewMap {
-  // By rank: what a rank owns of each bucket, nothing for those that are no owners.
+  // By rank: what a rank owns of each bucket, nothing for those that are no owners. With several
+  // groups (base/control/shard_groups.h) by place in the group: what each group's member holds.
   BucketSlices slices;
-  // By worker: whose order each element of a gradient is summed in. Equal to `slices` where all
-  // members are workers and all own equal shares.
+  // By worker, or place in the group: whose order each element of a gradient is summed in. Equal to
+  // `slices` where all members are workers and all own equal shares.
   BucketSlices order;
   ShardMap map;  // by rank
 };

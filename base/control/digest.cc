@@ -119,6 +119,8 @@ void Digest::Add(const Strategy& strategy) {
       static_cast<uint64_t>(strategy.algorithm) << 24 |
       static_cast<uint64_t>(strategy.transport) << 32 | static_cast<uint64_t>(strategy.sync) << 40 |
       static_cast<uint64_t>(strategy.mixed) << 47 | static_cast<uint64_t>(strategy.servers) << 48);
+  Add(static_cast<uint64_t>(strategy.group_size) << 1 |
+      static_cast<uint64_t>(strategy.host_groups));
 }
 
 void Digest::Add(const Directive& directive) {

@@ -39,8 +39,24 @@ ShareWeights WeightsOf(const Strategy& strategy, int64_t workers, int64_t server
   return {.worker = 0, .server = 1};
 }
 
+ShardGroups GroupsOf(const View& view) {
+  std::vector<Rank> ranks;
+  std::vector<std::string> hosts;
+  for (size_t i = 0; i < view.members.size(); ++i) {
+    if (IsLeaving(view, view.members[i].incarnation)) continue;
+    ranks.push_back(static_cast<Rank>(i));
+    hosts.push_back(view.members[i].host);
+  }
+  return FormShardGroups(view.strategy, ranks, hosts);
+}
+
 std::vector<int64_t> ShardWeights(const View& view) {
   std::vector<int64_t> weights(view.members.size(), 0);
+  if (view.strategy.grouped()) {
+    const ShardGroups groups = GroupsOf(view);
+    for (const Rank rank : groups.groups.front()) weights[static_cast<size_t>(rank)] = 1;
+    return weights;
+  }
   int64_t workers = 0;
   int64_t servers = 0;
   for (const Member& member : view.members) {
@@ -69,6 +85,13 @@ std::vector<std::vector<Rank>> ShardHolders(const View& view) {
   const std::vector<Rank> owners = ShardOwners(view);
   if (!view.strategy.sharded()) return {owners};
   MUSTER_CHECK(!owners.empty()) << "every member of view " << view.epoch << " is leaving";
+  if (const ShardGroups groups = GroupsOf(view); groups.count() > 1) {
+    std::vector<std::vector<Rank>> holders(owners.size());
+    for (const std::vector<Rank>& group : groups.groups) {
+      for (size_t place = 0; place < group.size(); ++place) holders[place].push_back(group[place]);
+    }
+    return holders;
+  }
   const std::vector<size_t> strides = Strides(view, owners);
   const size_t replicas =
       std::min(strides.size(), static_cast<size_t>(std::max(0, view.strategy.replicas)));

@@ -6,13 +6,15 @@
 // where there are any, or with a mixed strategy most of it. A state that is not sharded is one
 // shard, which every member holds. What elements a shard has is state/view_map.h's. Replicas lie a
 // fixed stride of owners away, so that each owner holds equally many, and the strides are those
-// that put the fewest of them on their owner's host.
+// that put the fewest of them on their owner's host. With hybrid sharding the first group's members
+// are the owners, and whoever stands at the same place in another group holds a replica.
 #ifndef MUSTER_BASE_CONTROL_PLACEMENT_H_
 #define MUSTER_BASE_CONTROL_PLACEMENT_H_
 
 #include <vector>
 
 #include "base/control/messages.h"
+#include "base/control/shard_groups.h"
 #include "base/ids.h"
 
 namespace muster {
@@ -30,7 +32,12 @@ struct ShareWeights {
 };
 ShareWeights WeightsOf(const Strategy& strategy, int64_t workers, int64_t servers);
 
-// The same of each rank; 0 for those that are leaving.
+// The groups of those that are not leaving: with several, each holds the whole state. One group
+// where state is not sharded.
+ShardGroups GroupsOf(const View& view);
+
+// How much of the state each rank owns, relative to others; 0 for those that are leaving, and for
+// those outside the first of several groups.
 std::vector<int64_t> ShardWeights(const View& view);
 
 // Ranks that own a shard, in order: shard s belongs to ShardOwners(view)[s]. Of a state that is not

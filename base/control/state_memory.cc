@@ -17,6 +17,10 @@ int64_t HeldElements(int64_t elements, const Strategy& strategy, const CrewSize&
                      MemberRole role) {
   const bool serves = role == MemberRole::kParameterServer;
   if (!strategy.sharded()) return serves ? 0 : elements;
+  if (crew.groups > 1) {
+    const int64_t members = crew.workers / crew.groups;
+    return serves ? 0 : (elements + members - 1) / members;
+  }
   const ShareWeights weights = WeightsOf(strategy, crew.workers, crew.servers);
   const int64_t own = serves ? weights.server : weights.worker;
   if (own == 0) return 0;

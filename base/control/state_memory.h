@@ -23,6 +23,7 @@ inline constexpr int kStepBlockBuffers = 3;
 struct CrewSize {
   int workers = 1;
   int servers = 0;
+  int groups = 1;  // of workers, each with a copy of the state in shards
   bool operator==(const CrewSize&) const = default;
 };
 

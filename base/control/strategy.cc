@@ -61,7 +61,13 @@ std::string ToString(const Strategy& strategy) {
   } else if (strategy.sharded()) {
     text = absl::StrCat("stage ", strategy.stage);
   }
-  if (strategy.sharded()) absl::StrAppend(&text, ", ", Count(strategy.replicas, "replica"));
+  if (strategy.grouped() && strategy.host_groups) {
+    text += " within each host";
+  } else if (strategy.grouped()) {
+    absl::StrAppend(&text, " within groups of ", strategy.group_size);
+  } else if (strategy.sharded()) {
+    absl::StrAppend(&text, ", ", Count(strategy.replicas, "replica"));
+  }
   if (strategy.algorithm != SyncAlgorithm::kAutomatic) {
     absl::StrAppend(&text, ", ", Name(strategy.algorithm));
   }

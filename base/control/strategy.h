@@ -34,8 +34,12 @@ struct Strategy {
   // optimizer state; 2 gradients as well; 3 parameters as well.
   int32_t stage = 0;
   // Of sharded state: how many members besides the owner hold each shard, where there are so many.
-  // As many deaths at a time lose no step.
+  // As many deaths at a time lose no step. With several groups the others hold the replicas.
   int32_t replicas = 1;
+  // Hybrid sharding, of stages 1 to 3 (shard_groups.h): as many workers share a copy of the state
+  // among them, or those of each host. Neither: all workers do.
+  int32_t group_size = 0;
+  bool host_groups = false;
   // kParameterServer: the most members that serve only, the owners of the shards. While there is
   // none, workers own them.
   int32_t servers = 0;
@@ -46,6 +50,7 @@ struct Strategy {
 
   bool serves() const { return sync == SyncPath::kParameterServer; }
   bool sharded() const { return stage > 0 || serves(); }
+  bool grouped() const { return stage > 0 && (group_size > 0 || host_groups); }
   // What of the state is in shards: workers that push and pull keep as much as in stage 2.
   int32_t sharded_stage() const { return serves() ? 2 : stage; }
   bool operator==(const Strategy&) const = default;
@@ -71,12 +76,13 @@ struct StrategySwitch {
 inline constexpr int32_t kMaxStage = 3;
 inline constexpr int32_t kMaxReplicas = 8;
 inline constexpr int32_t kMaxServers = 512;
+inline constexpr int32_t kMaxGroupSize = 1024;
 
 const char* Name(SyncAlgorithm algorithm);
 const char* Name(SyncTransport transport);
 
-// "replicated, ring", "stage 2, 1 replica, tcp", "up to 2 parameter servers, 1 replica":
-// for people.
+// "replicated, ring", "stage 2, 1 replica, tcp", "stage 3 within each host",
+// "up to 2 parameter servers, 1 replica": for people.
 std::string ToString(const Strategy& strategy);
 
 }  // namespace muster

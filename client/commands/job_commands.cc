@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
@@ -175,13 +176,20 @@ std::string EnumName(absl::string_view text) {
   return name;
 }
 
+void ClearShardGroup(v1::Strategy* strategy) {
+  strategy->clear_shard_group();
+  strategy->clear_shard_group_size();
+}
+
 // Where the coordinator chooses, it goes on doing so until something is asked for that it chooses.
 absl::Status ChangePolicy(const StrategyChange& change, v1::Strategy* strategy) {
   const bool chooses = !change.sync.empty() || change.stage.has_value() ||
-                       change.servers.has_value() || change.mixed.has_value();
+                       change.servers.has_value() || change.mixed.has_value() ||
+                       !change.shard_group.empty();
   if (change.policy == "auto" && chooses) {
     return absl::InvalidArgumentError(
-        "--policy auto chooses --sync, --stage, --servers and --mixed itself: leave them out");
+        "--policy auto chooses --sync, --stage, --servers and --mixed itself, and no "
+        "--shard-group: leave them out");
   }
   const bool automatic = change.policy == "auto" || (change.policy.empty() && !chooses &&
                                                      strategy->policy() == v1::Strategy::AUTO);
@@ -192,6 +200,24 @@ absl::Status ChangePolicy(const StrategyChange& change, v1::Strategy* strategy) 
   strategy->clear_stage();
   strategy->clear_servers();
   strategy->clear_mixed();
+  ClearShardGroup(strategy);
+  return absl::OkStatus();
+}
+
+absl::Status ChangeShardGroup(const std::string& group, v1::Strategy* strategy) {
+  if (group.empty()) return absl::OkStatus();
+  ClearShardGroup(strategy);
+  if (group == "all") return absl::OkStatus();
+  if (group == "host") {
+    strategy->set_shard_group(v1::Strategy::HOST);
+    return absl::OkStatus();
+  }
+  int32_t size = 0;
+  if (!absl::SimpleAtoi(group, &size) || size < 1) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("--shard-group: expected all, host or a number of workers, got ", group));
+  }
+  strategy->set_shard_group_size(size);
   return absl::OkStatus();
 }
 
@@ -200,6 +226,7 @@ absl::Status Change(const StrategyChange& change, v1::Strategy* strategy) {
   if (change.sync == "parameter-server") {
     strategy->set_sync(v1::Strategy::PARAMETER_SERVER);
     strategy->clear_stage();
+    ClearShardGroup(strategy);
   } else if (!change.sync.empty()) {
     strategy->set_sync(v1::Strategy::ALL_REDUCE);
     strategy->clear_servers();
@@ -208,6 +235,8 @@ absl::Status Change(const StrategyChange& change, v1::Strategy* strategy) {
   if (change.servers.has_value()) strategy->set_servers(*change.servers);
   if (change.mixed.has_value()) strategy->set_mixed(*change.mixed);
   if (change.stage.has_value()) strategy->set_stage(*change.stage);
+  if (change.stage == 0) ClearShardGroup(strategy);
+  MUSTER_RETURN_IF_ERROR(ChangeShardGroup(change.shard_group, strategy));
   if (change.replicas.has_value()) strategy->set_replicas(*change.replicas);
   const std::string algorithm = EnumName(change.algorithm);
   v1::Communication::Algorithm named_algorithm = v1::Communication::ALGORITHM_UNSPECIFIED;
@@ -280,7 +309,8 @@ int SwitchCommand(const ClientCommandOptions& options, const std::string& job_id
   } else {
     console->Line(absl::StrCat(job_id, " trains by ", StrategyText(wanted), " from step ",
                                job->view().resume().step() + 1, " on",
-                               was_automatic ? "; policy auto is off" : ""));
+                               was_automatic ? "; policy auto is off" : "",
+                               job->strategy_reason().empty() ? "" : "; ", job->strategy_reason()));
   }
   return Finish(*console);
 }

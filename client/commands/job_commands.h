@@ -39,6 +39,7 @@ struct StrategyChange {
   std::optional<int> servers;
   std::optional<bool> mixed;
   std::optional<int> stage;
+  std::string shard_group;  // "all", "host" or how many workers; empty: as it is
   std::optional<int> replicas;
   std::string algorithm;  // as in a job file; "auto": as the job has it; empty: as it is
   std::string transport;  // likewise

@@ -255,6 +255,8 @@ std::string JobDetails(const v1::Job& job) {
                                     : absl::StrCat("auto: ", job.strategy_reason())});
     } else if (in_force.SerializeAsString() != job.strategy().SerializeAsString()) {
       rows.push_back({"switching to", StrategyText(job.strategy())});
+    } else if (!job.strategy_reason().empty()) {
+      rows.push_back({"shard groups", job.strategy_reason()});
     }
   }
   for (const v1::PathInUse& path : job.paths()) {

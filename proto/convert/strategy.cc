@@ -55,6 +55,39 @@ absl::StatusOr<SyncTransport> ConvertTransport(v1::Communication::Transport tran
   }
 }
 
+namespace {
+
+absl::Status ConvertShardGroup(const v1::Strategy& proto, absl::string_view path,
+                               Strategy* strategy) {
+  switch (proto.shard_group()) {
+    case v1::Strategy::SHARD_GROUP_UNSPECIFIED:
+    case v1::Strategy::FLEET:
+      strategy->host_groups = false;
+      break;
+    case v1::Strategy::HOST:
+      strategy->host_groups = true;
+      break;
+    default:
+      return FieldError(Field(path, "shard_group"), "FLEET, HOST or absent",
+                        absl::StrCat("number ", static_cast<int>(proto.shard_group())));
+  }
+  MUSTER_RETURN_IF_ERROR(
+      CheckRange(Field(path, "shard_group_size"), proto.shard_group_size(), 0, kMaxGroupSize));
+  strategy->group_size = proto.shard_group_size();
+  if (strategy->group_size > 0 && proto.shard_group() != v1::Strategy::SHARD_GROUP_UNSPECIFIED) {
+    return FieldError(Field(path, "shard_group_size"), "0 or absent with a shard_group",
+                      absl::StrCat(strategy->group_size));
+  }
+  if ((strategy->group_size > 0 || strategy->host_groups) && strategy->stage == 0) {
+    return FieldError(Field(path, strategy->host_groups ? "shard_group" : "shard_group_size"),
+                      "absent unless stage is 1 to 3",
+                      strategy->host_groups ? "HOST" : absl::StrCat(strategy->group_size));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace
+
 absl::StatusOr<Strategy> StrategyFromProto(const v1::Strategy& strategy, const Strategy& defaults,
                                            absl::string_view path) {
   Strategy result = defaults;
@@ -86,6 +119,7 @@ absl::StatusOr<Strategy> StrategyFromProto(const v1::Strategy& strategy, const S
     return FieldError(Field(path, "stage"), "0 or absent where sync is PARAMETER_SERVER",
                       absl::StrCat(result.stage));
   }
+  MUSTER_RETURN_IF_ERROR(ConvertShardGroup(strategy, path, &result));
   if (strategy.has_replicas()) result.replicas = strategy.replicas();
   MUSTER_RETURN_IF_ERROR(CheckRange(Field(path, "replicas"), result.replicas, 0, kMaxReplicas));
   MUSTER_ASSIGN_OR_RETURN(
@@ -129,7 +163,10 @@ absl::StatusOr<AskedStrategy> AskedStrategyFromProto(const v1::Strategy& strateg
                             : strategy.stage() != 0                           ? "stage"
                             : strategy.servers() != 0                         ? "servers"
                             : strategy.mixed()                                ? "mixed"
-                                                                              : nullptr;
+                            : strategy.shard_group() != v1::Strategy::SHARD_GROUP_UNSPECIFIED
+                                ? "shard_group"
+                            : strategy.shard_group_size() != 0 ? "shard_group_size"
+                                                               : nullptr;
   if (given != nullptr) {
     return absl::InvalidArgumentError(absl::StrCat(
         Field(path, given), ": must be absent with policy AUTO, where the coordinator chooses it"));
@@ -157,6 +194,8 @@ v1::Strategy ToProto(const Strategy& strategy) {
   proto.set_mixed(strategy.mixed);
   proto.set_stage(strategy.stage);
   proto.set_replicas(strategy.replicas);
+  if (strategy.host_groups) proto.set_shard_group(v1::Strategy::HOST);
+  proto.set_shard_group_size(strategy.group_size);
   switch (strategy.algorithm) {
     case SyncAlgorithm::kAutomatic:
       break;
@@ -204,7 +243,33 @@ v1::Strategy ToProto(const Strategy& strategy) {
   return proto;
 }
 
+namespace {
+
+absl::Status CheckShardGroup(const JobSpec& spec, const Strategy& strategy,
+                             absl::string_view path) {
+  if (!strategy.grouped()) return absl::OkStatus();
+  const std::string given =
+      strategy.host_groups ? std::string("HOST") : absl::StrCat(strategy.group_size);
+  const std::string field = Field(path, strategy.host_groups ? "shard_group" : "shard_group_size");
+  if (spec.communication.compression.kind != GradientCompression::Kind::kNone) {
+    return FieldError(field,
+                      "absent with communication.gradients INT8 or TOP_K, whose contributions go "
+                      "from each worker to the owners",
+                      given);
+  }
+  if (strategy.host_groups) return absl::OkStatus();
+  const int most = spec.workers.max / strategy.group_size * strategy.group_size;
+  if (most > 0 && most >= spec.workers.min) return absl::OkStatus();
+  return FieldError(field,
+                    absl::StrCat("a divisor of one of the numbers of workers that there may be (",
+                                 spec.workers.min, " to ", spec.workers.max, ")"),
+                    given);
+}
+
+}  // namespace
+
 absl::Status CheckStrategy(const JobSpec& spec, const Strategy& strategy, absl::string_view path) {
+  MUSTER_RETURN_IF_ERROR(CheckShardGroup(spec, strategy, path));
   const SyncAlgorithm algorithm = strategy.algorithm;
   if (spec.communication.compression.kind != GradientCompression::Kind::kNone &&
       algorithm != SyncAlgorithm::kAutomatic && algorithm != SyncAlgorithm::kRing &&

@@ -4,6 +4,7 @@
 
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/control/placement.h"
 #include "server/core/coordinator_core.h"
 
 namespace muster {
@@ -55,6 +56,10 @@ void CoordinatorCore::PutInForce(Activate decision, const std::string& reason,
                                                         out->append(member.name);
                                                       }),
                                         reason));
+  const std::string obstacle = GroupsOf(view).obstacle;
+  if (!obstacle.empty() && (last == nullptr || GroupsOf(*last).obstacle != obstacle)) {
+    Note(Severity::kWarning, absl::StrFormat("view %d: %s", view.epoch, obstacle));
+  }
   SetJobState(state, state != JobState::kWaiting ? std::string()
                      : !oversize.empty()
                          ? oversize + "; the state is kept"

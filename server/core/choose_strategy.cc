@@ -144,7 +144,7 @@ const char* Name(ChoiceCause cause) {
 
 StrategyCandidate Assess(const ChoiceInputs& inputs, const Strategy& strategy) {
   const std::vector<CrewMember> takers = TakersOf(strategy, inputs.crew);
-  const CrewSize crew = SizeOf(takers);
+  const CrewSize crew = SizeOf(strategy, takers);
   StrategyCandidate candidate{.strategy = strategy};
   candidate.worker_bytes = StateBytes(inputs.size, strategy, crew, MemberRole::kWorker);
   if (crew.servers > 0) {

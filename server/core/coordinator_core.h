@@ -52,10 +52,11 @@ struct JobInfo {
   std::string request_id;
   JobState state = JobState::kQueued;
   std::string reason;
-  Step stable_step = 0;              // newest stable step reported
-  std::optional<View> view;          // in force or last in force
-  AskedStrategy strategy;            // of views to come; if automatic, as chosen so far
-  std::string strategy_reason;       // of that choice; empty if there was none
+  Step stable_step = 0;      // newest stable step reported
+  std::optional<View> view;  // in force or last in force
+  AskedStrategy strategy;    // of views to come; if automatic, as chosen so far
+  // Of that choice, or why shards are not of the groups it asks for; empty if there is nothing.
+  std::string strategy_reason;
   std::optional<Progress> progress;  // newest reported
   std::optional<FinalReport> final_report;
   std::optional<CheckpointReport> newest_checkpoint;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/str_format.h"
+#include "base/control/placement.h"
 #include "server/core/coordinator_core.h"
 
 namespace muster {
@@ -253,7 +254,11 @@ JobInfo CoordinatorCore::Describe(const PersistentJob& job) const {
   info.newest_checkpoint = job.newest_checkpoint;
   info.strategy = job.asked;
   if (job.asked.automatic && info.view.has_value()) info.strategy.strategy = info.view->strategy;
-  if (job.asked.automatic && running) info.strategy_reason = run_.strategy_reason;
+  if (job.asked.automatic && running) {
+    info.strategy_reason = run_.strategy_reason;
+  } else if (running && info.view.has_value()) {
+    info.strategy_reason = GroupsOf(*info.view).obstacle;
+  }
   return info;
 }
 

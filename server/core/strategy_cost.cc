@@ -6,6 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/control/placement.h"
+#include "base/control/shard_groups.h"
 #include "collectives/model/cost_model.h"
 
 namespace muster {
@@ -50,6 +51,10 @@ double CollectiveSeconds(Collective collective, const StateSize& size, int32_t e
   return choice.considered.front().seconds;
 }
 
+std::string HostOf(const CrewMember& member, size_t index) {
+  return member.host.empty() ? absl::StrCat("\n", index) : member.host;
+}
+
 // Bytes of a host's members, for each worker on it: what was measured of a link is a worker's
 // share of its host's.
 struct HostTraffic {
@@ -71,7 +76,7 @@ std::map<std::string, HostTraffic> TrafficOf(const std::vector<CrewMember>& take
                                              double bucket, double of_worker, double of_server) {
   std::map<std::string, HostTraffic> hosts;
   const auto host_of = [&](size_t i) -> HostTraffic& {
-    return hosts[takers[i].host.empty() ? absl::StrCat("\n", i) : takers[i].host];
+    return hosts[HostOf(takers[i], i)];
   };
   int workers = 0;
   for (size_t i = 0; i < takers.size(); ++i) {
@@ -166,17 +171,32 @@ CrewSize SizeOf(const std::vector<CrewMember>& crew) {
   return size;
 }
 
+CrewSize SizeOf(const Strategy& strategy, const std::vector<CrewMember>& takers) {
+  CrewSize size = SizeOf(takers);
+  if (!strategy.grouped()) return size;
+  std::vector<Rank> ranks;
+  std::vector<std::string> hosts;
+  for (size_t i = 0; i < takers.size(); ++i) {
+    ranks.push_back(static_cast<Rank>(i));
+    hosts.push_back(HostOf(takers[i], i));
+  }
+  size.groups = FormShardGroups(strategy, ranks, hosts).count();
+  return size;
+}
+
 std::optional<double> CommunicationSeconds(const StateSize& size, const Strategy& strategy,
                                            const std::vector<CrewMember>& takers,
                                            const LinkSpeeds& links) {
-  const CrewSize crew = SizeOf(takers);
+  const CrewSize crew = SizeOf(strategy, takers);
+  if (crew.groups > 1 && links.shared_seconds > 0) return std::nullopt;
   double bucket = 0;
   if (strategy.serves()) {
     if (links.shared_seconds > 0 && crew.servers > 0) return std::nullopt;
     bucket = PushAndPullSeconds(size, strategy, takers, links);
   } else {
+    const int members = crew.workers / crew.groups;
     const auto seconds = [&](Collective collective, int32_t element_bytes) {
-      return CollectiveSeconds(collective, size, element_bytes, strategy, crew.workers, links);
+      return CollectiveSeconds(collective, size, element_bytes, strategy, members, links);
     };
     if (strategy.stage == 0) {
       bucket = seconds(Collective::kAllReduce, size.gradient_bytes);
@@ -186,8 +206,14 @@ std::optional<double> CommunicationSeconds(const StateSize& size, const Strategy
           seconds(Collective::kReduceScatter, size.gradient_bytes) +
           (strategy.stage == 3 ? 2 : 1) * seconds(Collective::kAllGather, size.parameter_bytes);
     }
+    if (crew.groups > 1) {
+      StateSize shard = size;
+      shard.bucket = std::max<int64_t>(1, size.bucket / members);
+      bucket += CollectiveSeconds(Collective::kAllReduce, shard, size.gradient_bytes, strategy,
+                                  crew.groups, links);
+    }
   }
-  if (strategy.sharded()) bucket += ReplicaSeconds(size, strategy, crew, links);
+  if (strategy.sharded() && crew.groups == 1) bucket += ReplicaSeconds(size, strategy, crew, links);
   return bucket * static_cast<double>(size.elements) / static_cast<double>(size.bucket);
 }
 

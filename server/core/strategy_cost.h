@@ -27,10 +27,13 @@ struct CrewMember {
 // Who takes part in steps of `strategy`: all workers, and as many servers as it takes.
 std::vector<CrewMember> TakersOf(const Strategy& strategy, const std::vector<CrewMember>& crew);
 CrewSize SizeOf(const std::vector<CrewMember>& crew);
+// The same with the groups that `takers` form (base/control/shard_groups.h).
+CrewSize SizeOf(const Strategy& strategy, const std::vector<CrewMember>& takers);
 
 // Seconds of a step in which links are busy, whether or not workers compute meanwhile, with
 // `takers` as members. None if the links that it takes were not measured: those to servers, where
-// the mesh was one in shared memory.
+// the mesh was one in shared memory, and then those within several groups as well, who send
+// messages. Links within groups are taken to be as fast as those between them.
 std::optional<double> CommunicationSeconds(const StateSize& size, const Strategy& strategy,
                                            const std::vector<CrewMember>& takers,
                                            const LinkSpeeds& links);

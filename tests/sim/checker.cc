@@ -1,6 +1,8 @@
 #include "tests/sim/checker.h"
 
 #include <algorithm>
+#include <limits>
+#include <set>
 
 #include "absl/strings/str_format.h"
 #include "base/control/placement.h"
@@ -128,18 +130,19 @@ void Checker::Settled(const View& view) {
 void Checker::GivenUp(const ViewDissolved& dissolved) {
   if (dissolved.left.empty() || settled_.job != dissolved.job) return;
   const std::vector<Incarnation>& left = dissolved.left;
-  const std::vector<Rank> owners = ShardOwners(settled_);
-  const auto gone = std::count_if(owners.begin(), owners.end(), [&](Rank rank) {
-    const Incarnation owner = settled_.members[static_cast<size_t>(rank)].incarnation;
-    return std::find(left.begin(), left.end(), owner) == left.end();
+  std::set<Rank> holders;
+  auto replicas = std::numeric_limits<ptrdiff_t>::max();
+  for (const std::vector<Rank>& of_shard : ShardHolders(settled_)) {
+    holders.insert(of_shard.begin(), of_shard.end());
+    replicas = std::min(replicas, std::ssize(of_shard) - 1);
+  }
+  const auto gone = std::count_if(holders.begin(), holders.end(), [&](Rank rank) {
+    const Incarnation holder = settled_.members[static_cast<size_t>(rank)].incarnation;
+    return std::find(left.begin(), left.end(), holder) == left.end();
   });
-  const auto replicas =
-      settled_.strategy.sharded()
-          ? std::min<ptrdiff_t>(settled_.strategy.replicas, std::ssize(owners) - 1)
-          : std::ssize(owners) - 1;
   if (gone > replicas) return;
-  Fail(absl::StrFormat("(f) the state of view %d was given up with %d of its %d owners gone",
-                       settled_.epoch, gone, owners.size()));
+  Fail(absl::StrFormat("(f) the state of view %d was given up with %d of its %d holders gone",
+                       settled_.epoch, gone, holders.size()));
 }
 
 void Checker::Finished(const ModelState& state, Step total_steps) {

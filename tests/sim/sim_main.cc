@@ -72,7 +72,7 @@ int Main(int argc, char** argv) {
 
   const auto start = std::chrono::steady_clock::now();
   int64_t events = 0, view_changes = 0, faults = 0, restarts = 0, failed = 0;
-  int64_t kept = 0, kept_sealed = 0, moves = 0, scattered = 0, choices = 0;
+  int64_t kept = 0, kept_sealed = 0, moves = 0, grouped = 0, scattered = 0, choices = 0;
   int most_after = 0;
   absl::Duration virtual_time;
   for (uint64_t s = first;; ++s) {
@@ -83,6 +83,7 @@ int Main(int argc, char** argv) {
     view_changes += outcome.view_changes;
     faults += outcome.faults;
     moves += outcome.moves;
+    grouped += outcome.grouped;
     choices += outcome.choices;
     scattered += outcome.scattered;
     restarts += outcome.restarts_from_checkpoint;
@@ -103,25 +104,27 @@ int Main(int argc, char** argv) {
   const double seconds =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   const auto ran = static_cast<int64_t>(last - first + 1);
-  std::printf("%s\n",
-              absl::StrFormat(
-                  "%d seeds, %d failed; %d events, %d faults, %d view changes (at most %d after "
-                  "the last fault; %d that move shards, %d that find too few, %d by policy), %d "
-                  "restarts from a "
-                  "checkpoint, %d states kept without a "
-                  "coordinator (%d sealed), %.0f s of virtual time in %.1f s",
-                  ran, failed, events, faults, view_changes, most_after, moves, scattered, choices,
-                  restarts, kept, kept_sealed, absl::ToDoubleSeconds(virtual_time), seconds)
-                  .c_str());
+  std::printf(
+      "%s\n",
+      absl::StrFormat(
+          "%d seeds, %d failed; %d events, %d faults, %d view changes (at most %d after "
+          "the last fault; %d that move shards, %d to several groups, %d that find too few, %d by "
+          "policy), %d "
+          "restarts from a "
+          "checkpoint, %d states kept without a "
+          "coordinator (%d sealed), %.0f s of virtual time in %.1f s",
+          ran, failed, events, faults, view_changes, most_after, moves, grouped, scattered, choices,
+          restarts, kept, kept_sealed, absl::ToDoubleSeconds(virtual_time), seconds)
+          .c_str());
   if (!json.empty()) {
     std::ofstream file(json);
     file << absl::StrFormat(
         "[{\"seeds\": %d, \"failed\": %d, \"events\": %d, \"faults\": %d, \"view_changes\": %d, "
         "\"most_view_changes_after_faults\": %d, \"restarts\": %d, \"kept\": %d, \"kept_sealed\": "
-        "%d, \"moves\": %d, \"scattered\": %d, \"choices\": %d, "
+        "%d, \"moves\": %d, \"grouped\": %d, \"scattered\": %d, \"choices\": %d, "
         "\"virtual_seconds\": %.3f, \"seconds\": %.3f}]\n",
         ran, failed, events, faults, view_changes, most_after, restarts, kept, kept_sealed, moves,
-        scattered, choices, absl::ToDoubleSeconds(virtual_time), seconds);
+        grouped, scattered, choices, absl::ToDoubleSeconds(virtual_time), seconds);
     if (!file) {
       std::fprintf(stderr, "--json %s: cannot write the file\n", json.c_str());
       return 1;

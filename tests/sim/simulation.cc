@@ -131,6 +131,7 @@ void Simulation::StartProcess(size_t slot) {
   options.self.name = process.name;
   options.self.incarnation = Incarnation{next_incarnation_++};
   options.self.role = process.role;
+  options.self.host = absl::StrFormat("host%d", slot % static_cast<size_t>(tunables_.hosts));
   options.heartbeat = tunables_.coordinator.heartbeat;
   options.orphan_timeout = tunables_.coordinator.orphan_timeout;
   options.rules = rules_;

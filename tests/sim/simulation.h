@@ -30,6 +30,7 @@ struct Outcome {
   int faults = 0;
   int moves = 0;                     // view changes that move ranges
   int choices = 0;                   // other strategies that the policy put in force
+  int grouped = 0;                   // view changes after which several groups hold everything
   int scattered = 0;                 // times that too few shards were left
   int restarts_from_checkpoint = 0;  // branches beyond the first
   int64_t kept = 0;                  // states kept by workers without a coordinator

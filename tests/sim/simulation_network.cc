@@ -3,6 +3,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/control/placement.h"
 #include "tests/sim/describe.h"
 #include "tests/sim/simulation.h"
 
@@ -184,6 +185,7 @@ void Simulation::ObeyOne(const coordinator::Action& action) {
       checker.Decided(decision->activate.view);
       ++outcome_.view_changes;
       if (decision->activate.move.has_value()) ++outcome_.moves;
+      if (GroupsOf(decision->activate.view).count() > 1) ++outcome_.grouped;
       if (faults_over_) ++outcome_.view_changes_after_faults;
       highest_branch_ = std::max(highest_branch_, decision->activate.view.resume.branch);
     } else if (const auto* dissolved = std::get_if<ViewDissolved>(&persist->record)) {

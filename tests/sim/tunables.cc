@@ -46,6 +46,10 @@ Strategy ChooseStrategy(Dice& dice) {
     strategy.mixed = strategy.servers > 0 && dice.Chance(0.5);
   } else {
     strategy.stage = dice.Chance(0.5) ? dice.Between(1, 3) : 0;
+    if (strategy.stage > 0 && dice.Chance(0.4)) {
+      strategy.group_size = dice.Between(0, 3);
+      strategy.host_groups = strategy.group_size == 0;
+    }
   }
   strategy.replicas = dice.Between(0, 2);
   return strategy;
@@ -61,6 +65,7 @@ Tunables ChooseTunables(Dice& dice) {
   t.plan.max_workers = t.workers + dice.Between(0, spare);
   t.servers = dice.Chance(0.3) ? dice.Between(1, 3) : 0;
   t.most_workers = t.workers + t.servers + spare;
+  t.hosts = dice.Between(1, 3);
   t.plan.total_steps = dice.Between(3, dice.Chance(0.2) ? 200 : 60);
   t.jobs = dice.Chance(0.15) ? 2 : 1;
   t.checkpoint_every = dice.Chance(0.6) ? dice.Between(1, 6) : 0;

@@ -36,6 +36,7 @@ class Dice {
 struct Tunables {
   int workers = 3;       // at the start
   int servers = 0;       // parameter servers, likewise
+  int hosts = 1;         // over which processes are spread
   int most_workers = 6;  // processes that ever live at once
   JobPlan plan;
   int jobs = 1;

@@ -67,6 +67,24 @@ TEST(ViewMapTest, ShardsAreSlicesOfEveryBucket) {
   }
 }
 
+// Every group holds everything, cut as if its members were alone.
+TEST(ViewMapTest, GroupsHoldTheSameShards) {
+  const Layout layout = RandomLayout(5);
+  const ViewMap alone = MapOf(MakeView(3, {1, 2, 3}, 2, 0), layout).value();
+  View view = MakeView(3, {1, 2, 3, 4, 5, 6}, 2, 1);
+  view.strategy.host_groups = true;
+  for (size_t i = 0; i < view.members.size(); ++i) view.members[i].host = i % 2 == 0 ? "a" : "b";
+  const ViewMap map = MapOf(view, layout).value();
+  for (int bucket = 0; bucket < map.slices.bucket_count(); ++bucket) {
+    EXPECT_EQ(map.slices.CountsOf(bucket), alone.slices.CountsOf(bucket));
+    EXPECT_EQ(map.order.CountsOf(bucket), alone.order.CountsOf(bucket));
+  }
+  for (Rank rank = 0; rank < 6; ++rank) {
+    EXPECT_EQ(map.map.RangesHeldBy(rank), alone.map.RangesHeldBy(rank / 2)) << rank;
+    EXPECT_EQ(map.map.RangesOwnedBy(rank).empty(), rank % 2 == 1) << "counted once";
+  }
+}
+
 // Sums go by the workers' cut, whoever owns them; servers own nothing of it.
 TEST(ViewMapTest, TheOrderOfSumsIsThatOfTheWorkersAlone) {
   const Layout layout = RandomLayout(3);
@@ -91,15 +109,22 @@ TEST(ViewMapTest, AMoveLeavesEveryRankWithItsPart) {
     return static_cast<int>(random() % static_cast<unsigned>(n));
   };
   int moves = 0;
-  for (int round = 0; round < 80; ++round) {
+  for (int round = 0; round < 160; ++round) {
     const Layout layout = RandomLayout(static_cast<uint32_t>(round));
     std::vector<uint64_t> old_members;
     for (int i = 1 + below(6); i > 0; --i) old_members.push_back(static_cast<uint64_t>(i));
     const auto servers_among = [&](const std::vector<uint64_t>& members) {
       return below(3) == 0 ? below(static_cast<int>(members.size()) + 1) : 0;
     };
-    const View from =
-        MakeView(3, old_members, below(3), below(3), servers_among(old_members), below(2) == 0);
+    const auto grouped = [&](View view) {
+      if (view.strategy.stage == 0) return view;
+      view.strategy.group_size = below(4);
+      view.strategy.host_groups = below(3) == 0;
+      for (Member& member : view.members) member.host = below(2) == 0 ? "a" : "b";
+      return view;
+    };
+    const View from = grouped(
+        MakeView(3, old_members, below(3), below(3), servers_among(old_members), below(2) == 0));
     // Some of them, and others.
     std::vector<uint64_t> new_members;
     std::vector<Incarnation> givers;
@@ -111,8 +136,8 @@ TEST(ViewMapTest, AMoveLeavesEveryRankWithItsPart) {
     for (int i = below(3); i > 0; --i) new_members.push_back(100 + static_cast<uint64_t>(i));
     std::shuffle(new_members.begin(), new_members.end(), random);
     Activate activate;
-    activate.view =
-        MakeView(4, new_members, below(3), below(3), servers_among(new_members), below(2) == 0);
+    activate.view = grouped(
+        MakeView(4, new_members, below(3), below(3), servers_among(new_members), below(2) == 0));
     if (new_members.empty() || LeastHolders(from, givers) == 0) continue;
     activate.move = MoveSource{from, givers};
     ++moves;
@@ -141,7 +166,7 @@ TEST(ViewMapTest, AMoveLeavesEveryRankWithItsPart) {
       }
     }
   }
-  EXPECT_GT(moves, 15);
+  EXPECT_GT(moves, 30);
 }
 
 }  // namespace

@@ -42,8 +42,15 @@ absl::Status CheckMemory(const JobContext& job, MemberRole role, std::optional<i
   const StateSize size = StateSizeOf(job);
   const auto check = [&](const Strategy& strategy, const std::string& when) {
     if (role == MemberRole::kParameterServer && strategy.servers == 0) return absl::OkStatus();
-    const CrewSize crew{.workers = std::max(1, spec.workers.start), .servers = strategy.servers};
-    const int64_t needed = StateBytes(size, strategy, crew, role);
+    CrewSize crew{.workers = std::max(1, spec.workers.start), .servers = strategy.servers};
+    Strategy least = strategy;
+    if (strategy.host_groups) {
+      // How many hosts there will be a worker can't know: at best one.
+      least.replicas = 0;
+    } else if (strategy.grouped() && crew.workers % strategy.group_size == 0) {
+      crew.groups = crew.workers / strategy.group_size;
+    }
+    const int64_t needed = StateBytes(size, least, crew, role);
     if (needed <= *available) return absl::OkStatus();
     return absl::ResourceExhaustedError(absl::StrFormat(
         "this worker's memory is too small for the job: its %d parameters, gradients and optimizer "

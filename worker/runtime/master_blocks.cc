@@ -7,7 +7,7 @@
 
 namespace muster {
 
-absl::Status VisitMasterBlocks(const View& view, Communicator& communicator, const Replica& replica,
+absl::Status VisitMasterBlocks(const View& view, const ShardMesh& mesh, const Replica& replica,
                                Step step, absl::Duration timeout, std::optional<Rank>* culprit,
                                absl::FunctionRef<void(int block, const float*)> visit) {
   const Layout& layout = replica.layout();
@@ -17,8 +17,8 @@ absl::Status VisitMasterBlocks(const View& view, Communicator& communicator, con
     }
     return absl::OkStatus();
   }
-  ParameterGather gather(communicator, layout, view, timeout);
-  const bool computes = communicator.rank() < view.workers();
+  ParameterGather gather(mesh, layout, view, timeout);
+  const bool computes = mesh.all().rank() < view.workers();
   int64_t largest = 0;
   for (int block = 0; block < layout.block_count(); ++block) {
     largest = std::max(largest, layout.RangeOfBlock(block).count);

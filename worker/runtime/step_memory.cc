@@ -9,20 +9,20 @@
 
 namespace muster {
 
-StepMemory::StepMemory(Replica& replica, Communicator& communicator, const View& view,
+StepMemory::StepMemory(Replica& replica, const ShardMesh& mesh, const View& view,
                        const GradientExchangeOptions& options)
     : replica_(replica),
       buffers_(replica.buffers()),
       layout_(replica.layout()),
       stage_(view.strategy.sharded_stage()),
       compresses_(options.compression.kind != GradientCompression::Kind::kNone),
-      exchange_(communicator, layout_, view, options),
+      exchange_(mesh, layout_, view, options),
       in_turn_(buffers_.Gradient(0) == nullptr ||
-               (communicator.world_size() > view.workers() && !buffers_.few_blocks())) {
+               (mesh.all().world_size() > view.workers() && !buffers_.few_blocks())) {
   MUSTER_CHECK_EQ(buffers_.shape().stage, stage_);
   MUSTER_CHECK(buffers_.shape().gradients == options.dtype);
   if (stage_ > 0)
-    gather_.emplace(communicator, layout_, view, options.timeout, buffers_.shape().parameters);
+    gather_.emplace(mesh, layout_, view, options.timeout, buffers_.shape().parameters);
   parameter_slots_.assign(static_cast<size_t>(StepBuffers::GatheredBlocks(layout_)), kNone);
   gradient_slots_.assign(StepBuffers::kBlockBuffers, kNone);
   widened_.assign(static_cast<size_t>(1 + layout_.most_tied_blocks()), kNone);

@@ -27,18 +27,18 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/control/messages.h"
-#include "collectives/engine/communicator.h"
 #include "worker/model/block_memory.h"
 #include "worker/runtime/replica.h"
 #include "worker/sync/gradient_exchange.h"
 #include "worker/sync/parameter_gather.h"
+#include "worker/sync/shard_mesh.h"
 
 namespace muster {
 
 class StepMemory final : public BlockMemory {
  public:
   // All must outlive the object. Requires: the replica is equipped for the view's strategy.
-  StepMemory(Replica& replica, Communicator& communicator, const View& view,
+  StepMemory(Replica& replica, const ShardMesh& mesh, const View& view,
              const GradientExchangeOptions& options);
 
   // What is gathered from now on are the parameters after step - 1.

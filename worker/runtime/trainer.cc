@@ -23,6 +23,11 @@ TrainingOutcome MeshFailed(Communicator& communicator, absl::Status status,
   return {TrainingOutcome::Kind::kMeshFailed, std::move(status), culprit};
 }
 
+std::optional<Rank> CulpritOf(const Communicator& communicator) {
+  const std::optional<MeshFailure> failure = communicator.failure();
+  return failure.has_value() ? failure->culprit : std::nullopt;
+}
+
 // Shows the parameters of each block that a forward pass asks for.
 class VisitedBlocks final : public BlockMemory {
  public:
@@ -64,7 +69,10 @@ TrainingOutcome Trainer::Run(const View& view, Communicator& communicator, Step 
     communicator.Abort(equipped);
     return {Kind::kJobFailed, std::move(equipped)};
   }
-  StepMemory memory(replica_, communicator, view, ExchangeOptions(view));
+  const GradientExchangeOptions options = ExchangeOptions(view);
+  const absl::StatusOr<ShardMesh> mesh = ShardMesh::Connect(communicator, view, options.timeout);
+  if (!mesh.ok()) return MeshFailed(communicator, mesh.status(), CulpritOf(communicator));
+  StepMemory memory(replica_, *mesh, view, options);
   const int64_t evaluate_every = job_.has_test() ? job_.spec().training.evaluate_every : 0;
   for (Step step = first; step <= job_.total_steps(); ++step) {
     if (control.StopRequested()) return {Kind::kStopped};
@@ -224,7 +232,14 @@ bool Trainer::SwitchesAfter(Step step, const Strategy& strategy) const {
 absl::StatusOr<FinalMeasures> Trainer::MeasureFinal(const View& view, Communicator& communicator,
                                                     Step step, std::optional<Rank>* culprit) {
   MUSTER_RETURN_IF_ERROR(Equip(view, communicator));
-  StepMemory memory(replica_, communicator, view, ExchangeOptions(view));
+  const GradientExchangeOptions options = ExchangeOptions(view);
+  const absl::StatusOr<ShardMesh> mesh = ShardMesh::Connect(communicator, view, options.timeout);
+  if (!mesh.ok()) {
+    *culprit = CulpritOf(communicator);
+    communicator.Abort(mesh.status(), *culprit);
+    return mesh.status();
+  }
+  StepMemory memory(replica_, *mesh, view, options);
   const bool computes = replica_.buffers().shape().computes;
   ParametersHash hash(job_.layout());
   const auto add = [&](int block, const float* parameters) { hash.AddBlock(block, parameters); };
@@ -247,8 +262,7 @@ absl::StatusOr<FinalMeasures> Trainer::MeasureFinal(const View& view, Communicat
   absl::Status status = measure();
   *culprit = memory.culprit();
   if (status.ok() && rounded) {
-    status = VisitMasterBlocks(view, communicator, replica_, step, ExchangeOptions(view).timeout,
-                               culprit, add);
+    status = VisitMasterBlocks(view, *mesh, replica_, step, options.timeout, culprit, add);
   }
   if (!status.ok()) {
     communicator.Abort(status, *culprit);

@@ -12,28 +12,32 @@
 
 namespace muster {
 
-GradientExchange::GradientExchange(Communicator& communicator, const Layout& layout,
-                                   const View& view, const GradientExchangeOptions& options)
-    : communicator_(communicator),
+GradientExchange::GradientExchange(const ShardMesh& mesh, const Layout& layout, const View& view,
+                                   const GradientExchangeOptions& options)
+    : mesh_(mesh),
+      communicator_(mesh.all()),
       layout_(layout),
       options_(options),
       map_(MapOf(view, layout).value()),
       strategy_(view.strategy),
-      computes_(communicator.rank() < view.workers()) {
-  const Rank self = communicator.rank();
-  MUSTER_CHECK_EQ(map_.slices.owners(), communicator.world_size());
+      computes_(communicator_.rank() < view.workers()),
+      place_(mesh_.within().rank()) {
+  const Rank self = communicator_.rank();
+  MUSTER_CHECK_EQ(map_.slices.owners(), mesh_.within().world_size());
   if (options.compression.kind != GradientCompression::Kind::kNone) {
     MUSTER_CHECK(options.dtype == DType::kBF16) << Name(options.dtype);
-    compressed_.emplace(communicator, layout, map_, /*shared=*/!strategy_.sharded(),
+    MUSTER_CHECK(mesh_.across() == nullptr) << "compressed gradients in several groups";
+    compressed_.emplace(communicator_, layout, map_, /*shared=*/!strategy_.sharded(),
                         options.compression);
   }
   started_.reserve(layout.buckets().size());
   if (!strategy_.sharded()) {
-    const Chunk chunk = ChunkOf(layout.padded_count(), communicator.world_size(), self);
+    const Chunk chunk = ChunkOf(layout.padded_count(), communicator_.world_size(), self);
     norm_ranges_.push_back({chunk.offset, chunk.count});
     return;
   }
   norm_ranges_ = map_.map.RangesOwnedBy(self);
+  if (mesh_.across() != nullptr) return;
   // Every shard has as many holders, and the k-th replicas lie one stride from their owners, so
   // each owner gives to one and takes from one.
   const std::vector<std::vector<Rank>> holders = ShardHolders(view);
@@ -76,6 +80,12 @@ void GradientExchange::Start(Step step, int block, void* gradients, float* contr
     started.sums.push_back(started.codes.back().work);
   }
   started_.push_back(std::move(started));
+  // Of the block before, whose sums had the time of a backward pass: what is to follow them should
+  // be on its way while the next block is computed. On every rank at the same place in the order of
+  // operations.
+  if (mesh_.across() != nullptr && started_.size() > 1 && status_.ok()) {
+    status_ = FinishSums(started_[started_.size() - 2]);
+  }
 }
 
 std::byte* GradientExchange::At(const Started& started, int64_t element) const {
@@ -86,14 +96,14 @@ std::byte* GradientExchange::At(const Started& started, int64_t element) const {
 Work GradientExchange::Sum(const Started& started, int bucket) {
   const CollectiveOptions options = OptionsOf(absl::StrCat("bucket ", bucket));
   std::byte* const data = At(started, layout_.buckets()[bucket].offset);
-  std::byte* const mine = At(started, map_.slices.SliceOf(bucket, communicator_.rank()).offset);
+  std::byte* const mine = At(started, map_.slices.SliceOf(bucket, place_).offset);
   const absl::Span<const int64_t> order = map_.order.CountsOf(bucket);
   if (strategy_.serves()) {
     return communicator_.Push(computes_ ? data : nullptr, mine, map_.slices.CountsOf(bucket), order,
                               options_.dtype, ReduceOp::kSum, options);
   }
   if (strategy_.sharded()) {
-    return communicator_.ReduceScatter(data, mine, order, options_.dtype, ReduceOp::kSum, options);
+    return mesh_.within().ReduceScatter(data, mine, order, options_.dtype, ReduceOp::kSum, options);
   }
   return communicator_.AllReduceV(data, data, order, options_.dtype, ReduceOp::kSum, options);
 }
@@ -119,7 +129,7 @@ absl::Status GradientExchange::SumCodes(size_t index, Started& started) {
 void GradientExchange::HandToReplicas(int bucket, Started& started) {
   CollectiveOptions options = OptionsOf(absl::StrCat("replica of bucket ", bucket));
   options.algorithm = Algorithm::kAuto;
-  const Range mine = map_.slices.SliceOf(bucket, communicator_.rank());
+  const Range mine = map_.slices.SliceOf(bucket, place_);
   for (const auto& [to, from] : replicas_) {
     const Range theirs = map_.slices.SliceOf(bucket, from);
     started.copies.push_back(
@@ -129,13 +139,29 @@ void GradientExchange::HandToReplicas(int bucket, Started& started) {
   }
 }
 
+// The same elements of a bucket have as many holders in each group.
+void GradientExchange::SumAcross(int bucket, Started& started) {
+  const Range mine = map_.slices.SliceOf(bucket, place_);
+  if (mine.count == 0) return;  // in the other groups as well
+  std::byte* const sums = At(started, mine.offset);
+  started.copies.push_back(
+      mesh_.across()->AllReduce(sums, sums, mine.count, options_.dtype, ReduceOp::kSum,
+                                OptionsOf(absl::StrCat("shards of bucket ", bucket))));
+}
+
+void GradientExchange::HandOn(int bucket, Started& started) {
+  if (mesh_.across() != nullptr) return SumAcross(bucket, started);
+  HandToReplicas(bucket, started);
+}
+
 absl::Status GradientExchange::FinishSums(Started& started) {
+  MUSTER_RETURN_IF_ERROR(status_);
   if (started.summed) return absl::OkStatus();
   started.summed = true;
   for (size_t i = 0; i < started.sums.size(); ++i) {
     MUSTER_RETURN_IF_ERROR(WaitFor(started.sums[i]));
     if (compressed_.has_value()) MUSTER_RETURN_IF_ERROR(SumCodes(i, started));
-    HandToReplicas(started.buckets[i], started);
+    HandOn(started.buckets[i], started);
   }
   return absl::OkStatus();
 }

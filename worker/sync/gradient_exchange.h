@@ -4,6 +4,10 @@
 // by the same cut, in the same order, so they make the same bits (docs/algorithms.md). Where
 // contributions are compressed they go to whoever sums them as they are (compressed_sums.h).
 //
+// With hybrid sharding each group sums its own contributions, and then those who hold the same
+// shard sum theirs: the same bits on all of them, but not those of one group. Sums of a block cross
+// from group to group while the next one is computed.
+//
 // One object serves one view. Used by one thread, except that the communicator may be aborted from
 // any.
 #ifndef MUSTER_WORKER_SYNC_GRADIENT_EXCHANGE_H_
@@ -28,6 +32,7 @@
 #include "state/view_map.h"
 #include "worker/sync/commit_exchange.h"
 #include "worker/sync/compressed_sums.h"
+#include "worker/sync/shard_mesh.h"
 
 namespace muster {
 
@@ -41,9 +46,9 @@ struct GradientExchangeOptions {
 
 class GradientExchange {
  public:
-  // All must outlive the object. Requires: the communicator's ranks are the members of `view`, none
-  // of whom is leaving.
-  GradientExchange(Communicator& communicator, const Layout& layout, const View& view,
+  // All must outlive the object. Requires: the mesh is that of `view`; contributions are not
+  // compressed where it has several groups.
+  GradientExchange(const ShardMesh& mesh, const Layout& layout, const View& view,
                    const GradientExchangeOptions& options);
 
   // Starts summing the buckets of `block` in place, those that are frozen left out. `gradients` is
@@ -101,22 +106,28 @@ class GradientExchange {
   absl::Status FinishSums(Started& started);
   absl::Status SumCodes(size_t index, Started& started);
   absl::Status FinishCopies(Started& started);
+  // What this rank has summed of the bucket goes to whoever else holds its shard.
+  void HandOn(int bucket, Started& started);
   void HandToReplicas(int bucket, Started& started);
+  void SumAcross(int bucket, Started& started);
   absl::Status SumWords(Step step, const char* label, absl::Span<int64_t> words);
   absl::Status WaitFor(Work& work);
 
-  Communicator& communicator_;
+  const ShardMesh mesh_;
+  Communicator& communicator_;  // of all
   const Layout& layout_;
   const GradientExchangeOptions options_;
   const ViewMap map_;
   const Strategy strategy_;
   const bool computes_;  // this rank contributes
+  const Rank place_;     // whose slices are this rank's
   std::optional<CompressedSums> compressed_;
   // To whom this rank hands its slices, and from whom it gets theirs: one pair for each replica.
   std::vector<std::pair<Rank, Rank>> replicas_;
   std::vector<Range> norm_ranges_;
   Step step_ = 0;
   std::vector<Started> started_;  // in order
+  absl::Status status_;           // of sums that Start waited for
   absl::Duration waited_;
   std::optional<Rank> culprit_;
 };

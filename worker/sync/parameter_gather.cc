@@ -9,9 +9,10 @@
 
 namespace muster {
 
-ParameterGather::ParameterGather(Communicator& communicator, const Layout& layout, const View& view,
+ParameterGather::ParameterGather(const ShardMesh& mesh, const Layout& layout, const View& view,
                                  absl::Duration timeout, DType dtype)
-    : communicator_(communicator),
+    : mesh_(mesh),
+      communicator_(mesh_.within()),
       layout_(layout),
       map_(MapOf(view, layout).value()),
       serves_(view.strategy.serves()),
@@ -23,7 +24,7 @@ ParameterGather::ParameterGather(Communicator& communicator, const Layout& layou
       dtype_(dtype),
       works_(static_cast<size_t>(layout.block_count())) {
   MUSTER_CHECK(view.strategy.sharded()) << "nothing to gather";
-  MUSTER_CHECK_EQ(map_.slices.owners(), communicator.world_size());
+  MUSTER_CHECK_EQ(map_.slices.owners(), communicator_.world_size());
 }
 
 void ParameterGather::Start(Step step, int block, OwnPart own, void* parameters) {

@@ -1,5 +1,5 @@
 // Gathers the parameters of blocks from the owners of their shards: on every member, or, where
-// members serve, on those that compute.
+// members serve, on those that compute. With hybrid sharding each group gathers from its own.
 //
 // One object serves one view whose state is in shards. Used by one thread, except that the
 // communicator may be aborted from any.
@@ -20,14 +20,15 @@
 #include "state/layout.h"
 #include "state/range.h"
 #include "state/view_map.h"
+#include "worker/sync/shard_mesh.h"
 
 namespace muster {
 
 class ParameterGather {
  public:
-  // All must outlive the object. Requires: the communicator's ranks are the members of `view`, none
-  // of whom is leaving. `timeout`: of one collective; `dtype`: of the parameters.
-  ParameterGather(Communicator& communicator, const Layout& layout, const View& view,
+  // All must outlive the object. Requires: the mesh is that of `view`. `timeout`: of one
+  // collective; `dtype`: of the parameters.
+  ParameterGather(const ShardMesh& mesh, const Layout& layout, const View& view,
                   absl::Duration timeout, DType dtype = DType::kF32);
 
   // Where this rank's own elements of a range lie.
@@ -48,7 +49,8 @@ class ParameterGather {
   std::optional<Rank> culprit() const { return culprit_; }
 
  private:
-  Communicator& communicator_;
+  const ShardMesh mesh_;
+  Communicator& communicator_;  // of the group
   const Layout& layout_;
   const ViewMap map_;
   const bool serves_;

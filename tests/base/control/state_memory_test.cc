@@ -43,6 +43,19 @@ TEST(StateMemoryTest, ReplicasAreHeldBesideAsFarAsThereAreOwners) {
   EXPECT_EQ(HeldElements(1201, Stage(1, 0), {.workers = 4}, MemberRole::kWorker), 301);
 }
 
+// As if there were as many workers as a group has, however many replicas one group would hold.
+TEST(StateMemoryTest, OfSeveralGroupsEachHoldsEverything) {
+  for (const int size : {1, 2, 4}) {
+    for (int32_t stage = 1; stage <= kMaxStage; ++stage) {
+      Strategy grouped = Stage(stage, 1);
+      grouped.group_size = size;
+      EXPECT_EQ(
+          StateBytes(kMixed, grouped, {.workers = 8, .groups = 8 / size}, MemberRole::kWorker),
+          StateBytes(kMixed, Stage(stage), {.workers = size}, MemberRole::kWorker));
+    }
+  }
+}
+
 TEST(StateMemoryTest, DedicatedServersTakeWhatWorkersNeedNotKeep) {
   const Strategy served{.sync = SyncPath::kParameterServer, .replicas = 0, .servers = 2};
   const CrewSize crew{.workers = 4, .servers = 2};

@@ -20,6 +20,10 @@ v1::JobDescription JobWithoutStrategy() {
   return job;
 }
 
+std::string ErrorOf(const v1::Strategy& strategy) {
+  return std::string(AskedStrategyFromProto(strategy, {}, "strategy").status().message());
+}
+
 TEST(AskedStrategyTest, APolicyChoosesWhatIsNotGiven) {
   v1::JobDescription job = JobWithoutStrategy();
   job.mutable_strategy()->set_policy(v1::Strategy::AUTO);
@@ -76,8 +80,66 @@ TEST(StrategyTest, ServersTakeWhatTheirPushesCanBe) {
             "up to 2 parameter servers, 1 replica, hierarchical");
 }
 
-std::string ErrorOf(const v1::Strategy& strategy) {
-  return std::string(AskedStrategyFromProto(strategy, {}, "strategy").status().message());
+TEST(ShardGroupTest, RoundTrips) {
+  for (const Strategy& strategy : {Strategy{.stage = 1, .group_size = 4},
+                                   Strategy{.stage = 3, .host_groups = true}, Strategy{}}) {
+    EXPECT_EQ(*StrategyFromProto(ToProto(strategy), {}, "s"), strategy);
+  }
+  v1::Strategy fleet;
+  fleet.set_shard_group(v1::Strategy::FLEET);
+  EXPECT_EQ(*StrategyFromProto(fleet, {}, "s"), Strategy());
+}
+
+TEST(ShardGroupTest, IsOfStagesInShardsAndGivenOnce) {
+  v1::Strategy strategy;
+  strategy.set_shard_group(v1::Strategy::HOST);
+  EXPECT_EQ(ErrorOf(strategy),
+            "strategy.shard_group: must be absent unless stage is 1 to 3, got HOST");
+  strategy.set_stage(2);
+  EXPECT_EQ(ErrorOf(strategy), "");
+  strategy.set_shard_group_size(4);
+  EXPECT_EQ(ErrorOf(strategy),
+            "strategy.shard_group_size: must be 0 or absent with a shard_group, got 4");
+  strategy.clear_shard_group();
+  EXPECT_EQ(ErrorOf(strategy), "");
+  strategy.set_stage(0);
+  EXPECT_EQ(ErrorOf(strategy),
+            "strategy.shard_group_size: must be absent unless stage is 1 to 3, got 4");
+  strategy.set_sync(v1::Strategy::PARAMETER_SERVER);
+  EXPECT_EQ(ErrorOf(strategy),
+            "strategy.shard_group_size: must be absent unless stage is 1 to 3, got 4");
+  strategy.Clear();
+  strategy.set_policy(v1::Strategy::AUTO);
+  strategy.set_shard_group(v1::Strategy::FLEET);
+  EXPECT_EQ(
+      ErrorOf(strategy),
+      "strategy.shard_group: must be absent with policy AUTO, where the coordinator chooses it");
+}
+
+// A job with 2 to 8 workers.
+TEST(ShardGroupTest, IsRefusedWhereItCanNeverBe) {
+  v1::JobDescription job = JobWithoutStrategy();
+  job.mutable_strategy()->set_stage(2);
+  const auto error = [&job] { return std::string(JobSpecFromProto(job).status().message()); };
+  for (const int32_t size : {1, 3, 5, 8}) {
+    job.mutable_strategy()->set_shard_group_size(size);
+    EXPECT_EQ(error(), "");
+  }
+  job.mutable_strategy()->set_shard_group_size(9);
+  EXPECT_EQ(error(),
+            "strategy.shard_group_size: must be a divisor of one of the numbers of workers that "
+            "there may be (2 to 8), got 9");
+  job.mutable_strategy()->set_shard_group_size(3);
+  job.mutable_workers()->set_min(4);
+  job.mutable_workers()->set_max(5);
+  EXPECT_EQ(error(),
+            "strategy.shard_group_size: must be a divisor of one of the numbers of workers that "
+            "there may be (4 to 5), got 3");
+  job.mutable_strategy()->set_shard_group_size(2);
+  job.mutable_communication()->set_gradients(v1::Communication::INT8);
+  EXPECT_EQ(error(),
+            "strategy.shard_group_size: must be absent with communication.gradients INT8 or TOP_K, "
+            "whose contributions go from each worker to the owners, got 2");
 }
 
 TEST(AskedStrategyTest, WhatTheCoordinatorChoosesMayNotBeGiven) {

@@ -51,6 +51,13 @@ void LimitWorkers(ChoiceInputs* inputs, double bytes_per_element) {
   }
 }
 
+// Four workers on two hosts, two and two.
+ChoiceInputs OnTwoHosts() {
+  ChoiceInputs inputs = Inputs(4);
+  for (size_t i = 0; i < inputs.crew.size(); ++i) inputs.crew[i].host = i < 2 ? "a" : "b";
+  return inputs;
+}
+
 Strategy Stage(int32_t stage) { return {.stage = stage, .replicas = 0}; }
 Strategy Served(int32_t servers, bool mixed) {
   return {.sync = SyncPath::kParameterServer, .replicas = 0, .servers = servers, .mixed = mixed};
@@ -307,6 +314,40 @@ TEST(ChooseStrategyTest, AStrategyThatDoesNotFitIsRefusedWithItsBytes) {
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(refused.message(), HasSubstr("replicated does not fit: worker w0 would take 16."));
   EXPECT_THAT(refused.message(), HasSubstr("may take 7.5 MiB"));
+}
+
+// What it takes follows from the groups that the hosts make of the workers.
+TEST(ShardGroupsTest, AreAssessedAsTheMembersWouldFormThem) {
+  ChoiceInputs inputs = OnTwoHosts();
+  inputs.links = Links();
+  Strategy grouped = Stage(3);
+  grouped.host_groups = true;
+  const StrategyCandidate hybrid = Assess(inputs, grouped);
+  EXPECT_EQ(hybrid.worker_bytes, Assess(Inputs(2), Stage(3)).worker_bytes);
+  const StrategyCandidate plain = Assess(inputs, Stage(3));
+  EXPECT_GT(hybrid.worker_bytes, plain.worker_bytes);
+  // 3 P / 2 in the group and P / 2 across, where 9 P / 4 go through all, besides latencies.
+  ASSERT_TRUE(hybrid.seconds.has_value() && plain.seconds.has_value());
+  EXPECT_NEAR(*hybrid.seconds / *plain.seconds, 2.0 / 2.25, 0.05);
+  // Only as far as it is measured, and the workers can be parted.
+  inputs.links->shared_seconds = 1e-10;
+  EXPECT_FALSE(Assess(inputs, grouped).seconds.has_value());
+  inputs.crew.pop_back();
+  EXPECT_EQ(Assess(inputs, grouped).worker_bytes, Assess(Inputs(3), Stage(3)).worker_bytes);
+}
+
+// The policy makes no groups itself, and leaves those it finds only for what is better.
+TEST(ShardGroupsTest, StayInForceUntilSomethingIsBetter) {
+  ChoiceInputs inputs = OnTwoHosts();
+  inputs.in_force = Stage(2);
+  inputs.in_force->host_groups = true;
+  StrategyChoice choice = ChooseStrategy(inputs);
+  EXPECT_EQ(choice.cause, ChoiceCause::kKept);
+  EXPECT_EQ(choice.strategy, *inputs.in_force);
+  LimitWorkers(&inputs, Assess(inputs, Stage(3)).worker_bytes / double{kElements});
+  choice = ChooseStrategy(inputs);
+  EXPECT_EQ(choice.cause, ChoiceCause::kMemory);
+  EXPECT_EQ(choice.strategy, Stage(3));
 }
 
 }  // namespace

@@ -49,6 +49,9 @@ int Main(int argc, char** argv) {
   app.add_option("--replicas", scope.replicas, "Holders of each shard besides its owner")
       ->capture_default_str()
       ->check(CLI::Range(0, kMaxReplicas));
+  app.add_option("--group-size", scope.group_size, "Hybrid sharding in groups of so many")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 8));
   app.add_option("--servers", scope.servers, "Parameter servers in the first view")
       ->capture_default_str()
       ->check(CLI::Range(0, 8));

@@ -61,6 +61,7 @@ World::World(const Scope& scope)
   submitted.plan.total_steps = scope.steps;
   submitted.plan.strategy.stage = scope.stage;
   submitted.plan.strategy.replicas = scope.replicas;
+  submitted.plan.strategy.group_size = scope.stage > 0 ? scope.group_size : 0;
   submitted.plan.automatic = scope.automatic;
   if (scope.servers > 0 && !scope.automatic) {
     submitted.plan.strategy.sync = SyncPath::kParameterServer;
@@ -301,6 +302,7 @@ void World::Make(const Move& move) {
         strategy.servers = strategy.serves() ? scope_.servers : 0;
       } else {
         strategy.stage = strategy.stage == 0 ? 1 : 0;
+        strategy.group_size = strategy.stage > 0 ? scope_.group_size : 0;
       }
       Tell(coordinator::StrategyRequested{"j", strategy});
       break;

@@ -64,8 +64,9 @@ struct Scope {
   int orphans = 0;  // timers of workers without a coordinator that fire
   int stage = 0;    // above 0: the state is in shards
   int replicas = 1;
-  int servers = 0;   // the state is on these, beside the members
-  int switches = 0;  // between stage 0 and 1, or to servers and from them
+  int group_size = 0;  // hybrid sharding; 0: none
+  int servers = 0;     // the state is on these, beside the members
+  int switches = 0;    // between stage 0 and 1, or to servers and from them
   // The coordinator chooses, and servers are used if that is faster; `tight`: workers have memory
   // for stage 1 and up with `members` of them, and for what servers leave to them.
   bool automatic = false;

@@ -109,6 +109,11 @@ TEST_F(StateBytesTest, AreThoseAllocated) {
               Compare(layout, strategy, {.workers = workers}, parameters, gradients, micro_batches);
             }
           }
+          for (const int32_t stage : {1, 2, 3}) {
+            const Strategy strategy{.stage = stage, .replicas = replicas, .group_size = 2};
+            Compare(layout, strategy, {.workers = 4, .groups = 2}, parameters, gradients,
+                    micro_batches);
+          }
           for (const int servers : {1, 2}) {
             for (const bool mixed : {false, true}) {
               const Strategy strategy{.sync = SyncPath::kParameterServer,
@@ -158,6 +163,21 @@ TEST_F(CheckMemoryTest, LooksAtEveryStrategyOfTheSchedule) {
   EXPECT_TRUE(CheckMemory(*Job(spec_), MemberRole::kWorker, sharded).ok());
   spec_.automatic = true;
   EXPECT_TRUE(CheckMemory(*Job(spec_), MemberRole::kWorker, 1).ok());
+}
+
+// Of groups each holds all of it; which hosts there will be a worker does not know.
+TEST_F(CheckMemoryTest, CountsTheMembersOfAGroup) {
+  spec_.workers.start = 4;
+  const StateSize size = StateSizeOf(*Job(spec_));
+  const auto bytes = [&](int workers) {
+    return StateBytes(size, {.stage = 1, .replicas = 0}, {.workers = workers}, MemberRole::kWorker);
+  };
+  spec_.strategy = {.stage = 1, .group_size = 2};
+  EXPECT_TRUE(CheckMemory(*Job(spec_), MemberRole::kWorker, bytes(2)).ok());
+  EXPECT_FALSE(CheckMemory(*Job(spec_), MemberRole::kWorker, bytes(2) - 1).ok());
+  spec_.strategy = {.stage = 1, .host_groups = true};
+  EXPECT_TRUE(CheckMemory(*Job(spec_), MemberRole::kWorker, bytes(4)).ok());
+  EXPECT_FALSE(CheckMemory(*Job(spec_), MemberRole::kWorker, bytes(4) - 1).ok());
 }
 
 TEST_F(CheckMemoryTest, AServerNeedsNothingOfAJobWithoutServers) {

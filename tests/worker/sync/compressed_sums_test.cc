@@ -154,7 +154,7 @@ TEST_P(CompressedSumsTest, AreTheDecodedContributionsInCanonicalOrderUnderEveryS
           options.algorithm = GetParam().algorithm;
           options.dtype = DType::kBF16;
           options.compression = compression;
-          GradientExchange exchange(*fleet.ranks[r], layout, view, options);
+          GradientExchange exchange(ShardMesh(*fleet.ranks[r]), layout, view, options);
           std::vector<float> mine;
           if (r < workers) mine = gradients[static_cast<size_t>(r)];
           std::vector<uint16_t> sums(static_cast<size_t>(layout.padded_count()), 0x7fc0);
@@ -207,7 +207,7 @@ TEST(CompressedGradientsTest, WhatIsNotFiniteAnywhereIsNotFiniteInTheSum) {
       const Rank owner = map.map.OwnerOf(static_cast<int64_t>(bad));
       TestFleet fleet = MakeFleet(MeshKind::kInProcess, 2);
       RunRanks(2, [&](Rank r) {
-        GradientExchange exchange(*fleet.ranks[r], layout, view,
+        GradientExchange exchange(ShardMesh(*fleet.ranks[r]), layout, view,
                                   {.dtype = DType::kBF16, .compression = compression});
         std::vector<float> gradient(static_cast<size_t>(layout.padded_count()), 1e-3f);
         if (r == 1) gradient[bad] = value;

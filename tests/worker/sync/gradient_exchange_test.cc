@@ -65,7 +65,7 @@ TEST_P(GradientExchangeTest, SumsEachSliceInTheOrderOfItsOwner) {
       options.algorithm = GetParam().algorithm;
       View view;
       view.members.resize(size);
-      GradientExchange exchange(*fleet.ranks[r], layout, view, options);
+      GradientExchange exchange(ShardMesh(*fleet.ranks[r]), layout, view, options);
       std::vector<float> gradient = contributions[r];
       for (int block = layout.block_count() - 1; block >= 0; --block) {
         exchange.Start(kStep, block, gradient.data() + layout.RangeOfBlock(block).offset);
@@ -95,7 +95,7 @@ TEST_P(GradientExchangeTest, HandsEachSliceToAllWhoHoldItsShard) {
       RunRanks(size, [&](Rank r) {
         GradientExchangeOptions options;
         options.algorithm = GetParam().algorithm;
-        GradientExchange exchange(*fleet.ranks[r], layout, view, options);
+        GradientExchange exchange(ShardMesh(*fleet.ranks[r]), layout, view, options);
         std::vector<float> gradient = contributions[r];
         for (int block = layout.block_count() - 1; block >= 0; --block) {
           exchange.Start(kStep, block, gradient.data() + layout.RangeOfBlock(block).offset);
@@ -115,6 +115,91 @@ TEST_P(GradientExchangeTest, HandsEachSliceToAllWhoHoldItsShard) {
         }
       });
     }
+  }
+}
+
+// First over the members of each group in its order, then over the groups in the order of
+// AllReduce: the same on all holders of a shard. With one group that is the plain sum.
+TEST_P(GradientExchangeTest, SumsWithinGroupsAndThenAcross) {
+  struct Case {
+    int groups;
+    int size;
+  };
+  for (const Case& each : {Case{1, 3}, Case{2, 2}, Case{3, 1}, Case{2, 3}, Case{4, 2}}) {
+    SCOPED_TRACE(absl::StrCat(each.groups, " groups of ", each.size));
+    const int ranks = each.groups * each.size;
+    const Layout layout = TestLayout();
+    View view;
+    view.members.resize(static_cast<size_t>(ranks));
+    view.strategy.stage = 2;
+    view.strategy.replicas = 0;
+    view.strategy.group_size = each.size;
+    const ViewMap map = MapOf(view, layout).value();
+    const BucketSlices slices = BucketSlices::Even(layout, each.size).value();
+    std::vector<std::vector<float>> contributions;
+    for (Rank r = 0; r < ranks; ++r) contributions.push_back(Gradient(layout, r));
+    std::vector<float> expected(contributions[0].size());
+    const auto of_group = [&](int group, Rank place, int64_t element) {
+      const auto of = [&](int member) {
+        return contributions[static_cast<size_t>(group * each.size + member % each.size)]
+                            [static_cast<size_t>(element)];
+      };
+      float sum = of(place + 1);
+      for (int k = 2; k <= each.size; ++k) sum += of(place + k);
+      return sum;
+    };
+    for (size_t bucket = 0; bucket < layout.buckets().size(); ++bucket) {
+      for (Rank place = 0; place < each.size; ++place) {
+        const Range slice = slices.SliceOf(static_cast<int>(bucket), place);
+        for (int64_t i = 0; i < slice.count; ++i) {
+          int c = 0;  // whose chunk of the all-reduce across the element is
+          while (i >= ChunkOf(slice.count, each.groups, c).offset +
+                          ChunkOf(slice.count, each.groups, c).count) {
+            ++c;
+          }
+          float sum = of_group((c + 1) % each.groups, place, slice.offset + i);
+          for (int k = 2; k <= each.groups; ++k) {
+            sum += of_group((c + k) % each.groups, place, slice.offset + i);
+          }
+          expected[static_cast<size_t>(slice.offset + i)] = sum;
+        }
+      }
+    }
+    TestFleet fleet = MakeFleet(GetParam().kind, ranks);
+    RunRanks(ranks, [&](Rank r) {
+      GradientExchangeOptions options;
+      options.algorithm = GetParam().algorithm;
+      const auto mesh = ShardMesh::Connect(*fleet.ranks[r], view, options.timeout);
+      ASSERT_TRUE(mesh.ok()) << mesh.status();
+      EXPECT_EQ(mesh->across() != nullptr, each.groups > 1);
+      GradientExchange exchange(*mesh, layout, view, options);
+      std::vector<float> gradient = contributions[r];
+      for (int block = layout.block_count() - 1; block >= 0; --block) {
+        exchange.Start(kStep, block, gradient.data() + layout.RangeOfBlock(block).offset);
+        if (block == 0) {
+          ASSERT_TRUE(exchange.FinishBlock(2).ok());
+        }
+      }
+      const absl::Status status = exchange.Finish();
+      ASSERT_TRUE(status.ok()) << status;
+      for (const Range& held : map.map.RangesHeldBy(r)) {
+        for (int64_t i = held.offset; i < held.end(); ++i) {
+          ASSERT_EQ(gradient[i], expected[i]) << "rank " << r << ", element " << i;
+        }
+      }
+      // Each element counts once.
+      CommitContribution mine{.samples = 1};
+      for (const Range& range : exchange.NormRanges()) {
+        AddTrainedSquares(layout, range,
+                          absl::MakeConstSpan(gradient).subspan(range.offset, range.count),
+                          mine.squared_gradient);
+      }
+      const auto record = exchange.Commit(kStep, 4, mine);
+      ASSERT_TRUE(record.ok()) << record.status();
+      SquaredSum whole;
+      AddTrainedSquares(layout, {0, layout.padded_count()}, expected, whole);
+      EXPECT_EQ(record->gradient_norm, MeanGradientNorm(whole, ranks));
+    });
   }
 }
 
@@ -154,7 +239,7 @@ TEST(FrozenGradientsTest, AreNeitherSummedNorMeasured) {
       const auto communicator = Communicator::Create(std::move(mesh[rank])).value();
       View view;
       view.members.resize(kRanks);
-      GradientExchange exchange(*communicator, layout, view, {});
+      GradientExchange exchange(ShardMesh(*communicator), layout, view, {});
       std::vector<float> gradient(layout.padded_count(), static_cast<float>(rank + 1));
       if (rank == 1) gradient[layout.Find("b")->offset] = NAN;
       for (int block = 1; block >= 0; --block) {

@@ -60,7 +60,7 @@ TEST_P(AllReduceEqualityTest, ATableHasTheBitsOfWorkers) {
             view.members.resize(static_cast<size_t>(size));
             GradientExchangeOptions options;
             options.algorithm = GetParam();
-            GradientExchange exchange(*fleet.ranks[r], layout, view, options);
+            GradientExchange exchange(ShardMesh(*fleet.ranks[r]), layout, view, options);
             // Added up in order, from the first on; zeros if there is none.
             std::vector<float>& sum = reduced[r];
             sum.assign(static_cast<size_t>(layout.padded_count()), 0.0f);
