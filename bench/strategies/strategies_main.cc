@@ -6,7 +6,8 @@
 // section 5) and the buffers of single blocks that step_buffers.h states. Bytes on the network are
 // those that a rank hands to its transport in one step, headers and the commit included: of
 // gradients sent as they are beside the paper's, and of compressed ones beside what follows from
-// the codecs (docs/algorithms.md, Compressed gradients).
+// the codecs (docs/algorithms.md, Compressed gradients). With hybrid sharding (base/control/
+// shard_groups.h) the formulas are those of a group, and what crosses is an all-reduce of shards.
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <atomic>
@@ -15,12 +16,15 @@
 #include <fstream>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/control/placement.h"
 #include "base/daemon.h"
 #include "base/status_macros.h"
 #include "bench/strategies/allocations.h"
@@ -30,6 +34,7 @@
 #include "worker/compression/gradient_codec.h"
 #include "worker/runtime/replica.h"
 #include "worker/runtime/step_memory.h"
+#include "worker/sync/shard_mesh.h"
 
 namespace muster::bench {
 namespace {
@@ -52,12 +57,14 @@ struct Row {
   Strategy strategy;
   int workers = 1;
   DType precision = DType::kBF16;
-  double held = 0;      // bytes a worker holds between steps, per parameter
-  double formula = 0;   // of the paper
-  double buffers = 0;   // of single blocks, as stated
-  double most = 0;      // the most during a step
-  double sent = 0;      // elements a worker sends in a step, per parameter
-  double expected = 0;  // of the paper
+  double held = 0;             // bytes a worker holds between steps, per parameter
+  double formula = 0;          // of the paper
+  double buffers = 0;          // of single blocks, as stated
+  double most = 0;             // the most during a step
+  double sent = 0;             // elements a worker sends in a step, per parameter
+  double expected = 0;         // of the paper
+  double across = 0;           // of `sent`, to other groups
+  double expected_across = 0;  // of it
 };
 
 Layout MakeLayout(const Settings& settings, DType precision) {
@@ -96,9 +103,9 @@ struct Worker {
                 {.schedule = LearningRateSchedule::kConstant, .peak = 1e-3, .total_steps = 1000},
                 /*clip_norm=*/0) {}
 
-  absl::Status Step(Communicator& communicator, const View& view, const Types& types,
+  absl::Status Step(const ShardMesh& mesh, const View& view, const Types& types,
                     muster::Step step) {
-    StepMemory memory(replica, communicator, view,
+    StepMemory memory(replica, mesh, view,
                       {.dtype = types.gradients, .compression = types.compression});
     memory.BeginStep(step);
     memory.BeginPass(/*reduces=*/true);
@@ -131,13 +138,27 @@ Row Measure(const Settings& settings, int workers, const Strategy& strategy, con
   const View view = MakeView(workers, strategy);
   const ViewMap map = MapOf(view, layout).value();
   const size_t ranks = view.members.size();
-  std::vector<std::atomic<int64_t>> sent(ranks);
+  const ShardGroups groups = GroupsOf(view);
+  const auto group_of = [&](size_t rank) {
+    for (const std::vector<Rank>& group : groups.groups) {
+      if (std::find(group.begin(), group.end(), static_cast<Rank>(rank)) != group.end()) {
+        return group;
+      }
+    }
+    return std::vector<Rank>();
+  };
+  std::vector<SentBytes> sent(ranks);
   auto mesh = MakeInProcessMesh(static_cast<int>(ranks));
   std::vector<std::unique_ptr<Communicator>> communicators(ranks);
   OnEachRank(ranks, [&](size_t rank) {
     communicators[rank] =
-        Communicator::Create(std::make_unique<CountingTransport>(std::move(mesh[rank]), sent[rank]))
+        Communicator::Create(
+            std::make_unique<CountingTransport>(std::move(mesh[rank]), group_of(rank), sent[rank]))
             .value();
+  });
+  std::vector<std::optional<ShardMesh>> meshes(ranks);
+  OnEachRank(ranks, [&](size_t rank) {
+    meshes[rank] = ShardMesh::Connect(*communicators[rank], view, absl::Minutes(1)).value();
   });
   std::vector<std::unique_ptr<Worker>> members(ranks);
   const int64_t before = AllocatedBytes();
@@ -157,17 +178,18 @@ Row Measure(const Settings& settings, int workers, const Strategy& strategy, con
   const int64_t held = AllocatedBytes() - before;
   const auto step_all = [&](muster::Step step) {
     OnEachRank(ranks, [&](size_t rank) {
-      const absl::Status status = members[rank]->Step(*communicators[rank], view, types, step);
+      const absl::Status status = members[rank]->Step(*meshes[rank], view, types, step);
       MUSTER_CHECK(status.ok()) << status;
     });
   };
   step_all(1);  // plans and scratch are made in the first
   ResetPeak();
-  for (auto& count : sent) count = 0;
+  for (SentBytes& bytes : sent) bytes.all = bytes.across = 0;
   step_all(2);
 
   const auto p = static_cast<double>(layout.padded_count());
-  const double n = workers;
+  const double n = groups.size();
+  const double g = groups.count();
   const auto bytes = static_cast<double>(SizeOf(precision));
   const bool half = IsHalfPrecision(precision);
   const double kept = 12;  // f32 parameters and two slots
@@ -200,9 +222,12 @@ Row Measure(const Settings& settings, int workers, const Strategy& strategy, con
       row.expected = 3 * (n - 1) / n;
       break;
   }
-  int64_t all = 0;
-  for (const auto& count : sent) all += count.load();
-  row.sent = static_cast<double>(all) / share / p / bytes;
+  row.expected_across = 2 * (g - 1) / g / n;
+  row.expected += row.expected_across;
+  for (const SentBytes& each : sent) {
+    row.sent += static_cast<double>(each.all) / share / p / bytes;
+    row.across += static_cast<double>(each.across) / share / p / bytes;
+  }
   return row;
 }
 
@@ -268,6 +293,35 @@ nlohmann::ordered_json ToJson(const Row& row) {
           {"expected_elements_per_parameter", row.expected}};
 }
 
+// The third: groups that each hold everything.
+void MeasureGroups(const Settings& settings, nlohmann::ordered_json& results) {
+  std::printf(
+      "\nhybrid: groups of workers; bytes and elements per parameter and worker\n"
+      "%-10s %5s %6s %5s  %8s %8s %8s %7s  %8s %8s %7s  %8s %8s %7s\n",
+      "strategy", "type", "groups", "of", "held", "formula", "buffers", "ratio", "sent", "formula",
+      "ratio", "across", "formula", "ratio");
+  for (const DType precision : {DType::kBF16, DType::kF32}) {
+    for (const auto& [groups, size] : {std::pair(2, 2), {2, 4}, {4, 2}}) {
+      for (int stage = 1; stage <= kMaxStage; ++stage) {
+        const Row row =
+            Measure(settings, groups * size, {.stage = stage, .replicas = 0, .group_size = size},
+                    {.parameters = precision, .gradients = precision});
+        std::printf(
+            "stage %-4d %5s %6d %5d  %8.3f %8.3f %8.3f %7.3f  %8.4f %8.4f %7.3f  %8.4f %8.4f "
+            "%7.3f\n",
+            stage, std::string(Name(precision)).c_str(), groups, size, row.held, row.formula,
+            row.buffers, (row.held - row.buffers) / row.formula, row.sent, row.expected,
+            row.sent / row.expected, row.across, row.expected_across,
+            row.across / row.expected_across);
+        std::fflush(stdout);
+        nlohmann::ordered_json& result = results.emplace_back(ToJson(row));
+        result["across_elements_per_parameter"] = row.across;
+        result["expected_across_elements_per_parameter"] = row.expected_across;
+      }
+    }
+  }
+}
+
 int Main(int argc, char** argv) {
   CLI::App app("Memory and network traffic of each strategy.", "bench-strategies");
   Settings settings;
@@ -303,6 +357,7 @@ int Main(int argc, char** argv) {
     }
   }
   MeasureGradients(settings, results);
+  MeasureGroups(settings, results);
   if (settings.json.empty()) return 0;
   std::ofstream file(settings.json);
   file << results.dump(2) << "\n";
