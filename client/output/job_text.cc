@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/control/shard_groups.h"
 #include "google/protobuf/util/time_util.h"
 #include "proto/convert/strategy.h"
 
@@ -219,6 +220,31 @@ std::string FormatTable(const std::vector<std::vector<std::string>>& rows) {
   return text;
 }
 
+namespace {
+
+// "w0, w2; w1, w3": who shares out the state with whom, or why there is one group.
+std::string ShardGroupsText(const v1::Job& job) {
+  if (!job.strategy_reason().empty()) return job.strategy_reason();
+  const absl::StatusOr<Strategy> strategy =
+      StrategyFromProto(job.view().strategy(), {}, "strategy");
+  if (!strategy.ok() || !strategy->grouped()) return "";
+  std::vector<Rank> ranks;
+  std::vector<std::string> hosts;
+  for (const v1::Member& member : job.view().members()) {
+    ranks.push_back(static_cast<Rank>(ranks.size()));
+    hosts.push_back(member.host());
+  }
+  std::vector<std::string> groups;
+  for (const std::vector<Rank>& group : FormShardGroups(*strategy, ranks, hosts).groups) {
+    std::vector<std::string> names;
+    for (const Rank rank : group) names.push_back(job.view().members(rank).name());
+    groups.push_back(absl::StrJoin(names, ", "));
+  }
+  return absl::StrJoin(groups, "; ");
+}
+
+}  // namespace
+
 std::string StrategyText(const v1::Strategy& strategy) {
   const absl::StatusOr<Strategy> known = StrategyFromProto(strategy, {}, "strategy");
   // Of a newer coordinator.
@@ -255,8 +281,8 @@ std::string JobDetails(const v1::Job& job) {
                                     : absl::StrCat("auto: ", job.strategy_reason())});
     } else if (in_force.SerializeAsString() != job.strategy().SerializeAsString()) {
       rows.push_back({"switching to", StrategyText(job.strategy())});
-    } else if (!job.strategy_reason().empty()) {
-      rows.push_back({"shard groups", job.strategy_reason()});
+    } else if (const std::string groups = ShardGroupsText(job); !groups.empty()) {
+      rows.push_back({"shard groups", groups});
     }
   }
   for (const v1::PathInUse& path : job.paths()) {

@@ -66,6 +66,7 @@ class HybridTest(DaemonsTest):
         self.assertEqual(code, 0, error)
         self.assertIn("trains by stage 3 within each host from step", out)
         self.assertNotIn("shards are of all", out)
+        self.assertIn("shard groups  w0, w1; w2, w3\n", self.muster("status", job)[1])
         self.wait_for_steps(job)
 
         self.workers["w3"].kill()
@@ -78,7 +79,7 @@ class HybridTest(DaemonsTest):
         self.start_worker("w4", "--host", "right")
         self.assertTrue(wait_until(lambda: self.names(job) == ["w0", "w1", "w2", "w4"]),
                         self.names(job))
-        self.assertNotIn("shards are of all", self.muster("status", job)[1])
+        self.assertIn("shard groups  w0, w1; w2, w4\n", self.muster("status", job)[1])
         self.wait_for_steps(job)
 
         # The whole host.

@@ -116,6 +116,24 @@ TEST(JobTextTest, SaysWhoChoosesTheStrategyAndWhy) {
   EXPECT_THAT(JobDetails(job), Not(HasSubstr("switching to")));
 }
 
+TEST(JobTextTest, SaysWhoSharesOutTheStateOrWhyAllDo) {
+  v1::Job job = RunningJob();
+  job.mutable_view()->add_members()->set_name("worker-3");
+  for (int i = 0; i < 4; ++i) {
+    job.mutable_view()->mutable_members(i)->set_host(i % 2 == 0 ? "a" : "b");
+  }
+  v1::Strategy& strategy = *job.mutable_view()->mutable_strategy();
+  strategy.set_stage(3);
+  *job.mutable_strategy() = strategy;
+  EXPECT_THAT(JobDetails(job), Not(HasSubstr("shard groups")));
+  strategy.set_shard_group(v1::Strategy::HOST);
+  *job.mutable_strategy() = strategy;
+  EXPECT_THAT(JobDetails(job), HasSubstr("strategy      stage 3 within each host\n"));
+  EXPECT_THAT(JobDetails(job), HasSubstr("shard groups  worker-0, worker-2; worker-1, worker-3\n"));
+  job.set_strategy_reason("host a has one more");
+  EXPECT_THAT(JobDetails(job), HasSubstr("shard groups  host a has one more\n"));
+}
+
 TEST(StrategyTextTest, ShowsEachCandidateWithMemoryTimeAndObstacle) {
   v1::ExplainStrategyResponse choice;
   choice.set_automatic(true);
