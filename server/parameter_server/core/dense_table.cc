@@ -63,10 +63,7 @@ absl::Status DenseTable::Allocate() {
     const int64_t end = std::min(tensor.offset + tensor.count, range_.end());
     if (begin < end && !tensor.spec.frozen) trained_.push_back({begin, end - begin});
   }
-  for (int i = 0; i < parameters_->segment_count(); ++i) {
-    InitializeRange(layout_, spec_.seed, parameters_->RangeOfSegment(i),
-                    parameters_->mutable_values(i));
-  }
+  SetInitialValues();
   if (!sums()) {
     assembly_.emplace(range_, pool_);
     return absl::OkStatus();
@@ -91,6 +88,20 @@ absl::Status DenseTable::Allocate() {
   incomplete_units_ = units_in_segment_;
   SettleVersions();
   return absl::OkStatus();
+}
+
+void DenseTable::SetInitialValues() {
+  const auto clear = [](absl::Span<float> values) {
+    std::fill(values.begin(), values.end(), 0.0f);
+  };
+  for (int i = 0; i < parameters_->segment_count(); ++i) {
+    const absl::Span<float> values = parameters_->mutable_values(i);
+    clear(values);  // padding
+    InitializeRange(layout_, spec_.seed, parameters_->RangeOfSegment(i), values);
+    for (int slot = 0; slot < rule_->state_slots(); ++slot) {
+      clear(parameters_->mutable_slot(i, slot));
+    }
+  }
 }
 
 Version DenseTable::VersionOfSegment(int segment) const {

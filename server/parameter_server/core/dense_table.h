@@ -97,8 +97,10 @@ class DenseTable final : public Table {
   absl::Status OnRestoreBegun(const SnapshotHeader& header) override;
   void WriteArray(int array, int64_t offset, absl::Span<const float> values) override;
   void OnRestored(const SnapshotHeader& header) override;
+  void OnRestoreAborted() override { SetInitialValues(); }
 
   absl::Status Allocate();
+  void SetInitialValues();
   // Takes memory from the account for arrays to come.
   absl::Status Reserve(int64_t bytes, absl::string_view what, bool keep);
   bool sums() const { return spec_.consistency == Consistency::kSynchronous; }

@@ -27,7 +27,14 @@ RowStore::RowStore(const Layout& layout, uint64_t seed, Range range, const Updat
       pool_(pool),
       account_(account) {}
 
-RowStore::~RowStore() { account_.Return(row_count() * kIndexBytes); }
+RowStore::~RowStore() { Clear(); }
+
+void RowStore::Clear() {
+  account_.Return(row_count() * kIndexBytes);
+  index_ = {};
+  slabs_.clear();
+  bytes_ = 0;
+}
 
 bool RowStore::Touch(absl::Span<const int64_t> rows) {
   for (const int64_t row : rows) {

@@ -32,6 +32,8 @@ class RowStore {
   // Makes the rows exist. False if the budget has no room: some may exist then. Requires: they lie
   // in the range.
   bool Touch(absl::Span<const int64_t> rows);
+  // Makes all rows not exist.
+  void Clear();
   // Writes a row's parameters, whether it exists or not.
   void Read(int64_t row, absl::Span<float> values) const;
   // Updates a row. Requires: it exists.

@@ -272,7 +272,9 @@ absl::Status SparseTable::OnRestoreBegun(const SnapshotHeader& header) {
                      header.array_count, " of ", header.array_elements, " elements"));
   }
   MUSTER_RETURN_IF_ERROR(CheckRows(header.rows));
+  store_.Clear();  // rows that were assigned and are not the snapshot's
   if (!store_.Touch(header.rows)) {
+    store_.Clear();
     return absl::ResourceExhaustedError(
         absl::StrCat("no room for ", header.rows.size(), " rows; the server has ",
                      account_.taken_bytes(), " of its ", account_.budget_bytes(),
@@ -297,5 +299,10 @@ void SparseTable::WriteArray(int array, int64_t offset, absl::Span<const float> 
 }
 
 void SparseTable::OnRestored(const SnapshotHeader&) { restored_rows_ = {}; }
+
+void SparseTable::OnRestoreAborted() {
+  store_.Clear();
+  restored_rows_ = {};
+}
 
 }  // namespace muster

@@ -73,6 +73,7 @@ class SparseTable final : public Table {
   absl::Status OnRestoreBegun(const SnapshotHeader& header) override;
   void WriteArray(int array, int64_t offset, absl::Span<const float> values) override;
   void OnRestored(const SnapshotHeader& header) override;
+  void OnRestoreAborted() override;
 
   absl::Status CheckRows(absl::Span<const int64_t> rows) const;
   absl::Status CheckValues(const SparsePush& push, absl::Span<const int64_t> rows) const;

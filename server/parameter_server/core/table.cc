@@ -140,7 +140,11 @@ TableSnapshot Table::Snapshot() const {
 }
 
 absl::Status Table::BeginRestore(const SnapshotHeader& header) {
-  if (touched_ || restoring_.has_value()) {
+  if (restoring_.has_value()) {
+    return absl::FailedPreconditionError(
+        absl::StrCat(Label(), " is being restored by another call; wait until that is over"));
+  }
+  if (touched_) {
     return absl::FailedPreconditionError(
         absl::StrCat(Label(), " is in use; restore into a table that was just created"));
   }
@@ -158,8 +162,8 @@ absl::Status Table::BeginRestore(const SnapshotHeader& header) {
                      header.update_count, " updates, ", header.applied_steps.size(),
                      " micro-batches of ", streams, ")"));
   }
-  touched_ = true;
   MUSTER_RETURN_IF_ERROR(Annotate(OnRestoreBegun(header), Label()));
+  touched_ = true;
   restoring_ = Restoring{.header = header};
   restoring_->have.resize(static_cast<size_t>(header.array_count));
   return absl::OkStatus();
@@ -203,12 +207,22 @@ absl::Status Table::FinishRestore() {
   return absl::OkStatus();
 }
 
+void Table::AbortRestore() {
+  if (!restoring_.has_value()) return;
+  restoring_.reset();
+  OnRestoreAborted();
+  touched_ = false;
+}
+
 absl::Status Table::Restore(const TableSnapshot& snapshot) {
   MUSTER_RETURN_IF_ERROR(BeginRestore(snapshot.header));
-  for (size_t i = 0; i < snapshot.arrays.size(); ++i) {
-    MUSTER_RETURN_IF_ERROR(RestorePart(static_cast<int>(i), 0, snapshot.arrays[i]));
+  absl::Status status;
+  for (size_t i = 0; status.ok() && i < snapshot.arrays.size(); ++i) {
+    status = RestorePart(static_cast<int>(i), 0, snapshot.arrays[i]);
   }
-  return FinishRestore();
+  if (status.ok()) status = FinishRestore();
+  if (!status.ok()) AbortRestore();
+  return status;
 }
 
 }  // namespace muster

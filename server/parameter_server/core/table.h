@@ -108,12 +108,18 @@ class Table {
   TableSnapshot Snapshot() const;
 
   // Continues from a snapshot, which comes in parts as VisitArrays gave them or in others. Until it
-  // is finished pushes and pulls are UNAVAILABLE. FAILED_PRECONDITION unless the table is as it was
-  // created and the snapshot is of the same spec; INVALID_ARGUMENT if it is no snapshot;
-  // RESOURCE_EXHAUSTED for rows beyond the budget. After an error the table can only be dropped.
+  // is finished or aborted pushes and pulls are UNAVAILABLE. FAILED_PRECONDITION unless nobody has
+  // pushed, pulled or restored and the snapshot is of the same spec; INVALID_ARGUMENT if it is no
+  // snapshot; RESOURCE_EXHAUSTED for rows beyond the budget.
   absl::Status BeginRestore(const SnapshotHeader& header);
   absl::Status RestorePart(int array, int64_t offset, absl::Span<const float> values);
+  // After an error the restore is still under way: what was missing may come, or it is aborted.
   absl::Status FinishRestore();
+  // Ends a restore that will not be finished. The table has its initial values again (those that
+  // were assigned are lost, too), and is as it was created: another restore may begin. Does nothing
+  // if none is under way.
+  void AbortRestore();
+  // All of it; aborted after an error.
   absl::Status Restore(const TableSnapshot& snapshot);
 
  protected:
@@ -129,6 +135,7 @@ class Table {
   virtual absl::Status OnRestoreBegun(const SnapshotHeader& header) = 0;
   virtual void WriteArray(int array, int64_t offset, absl::Span<const float> values) = 0;
   virtual void OnRestored(const SnapshotHeader& header) = 0;
+  virtual void OnRestoreAborted() = 0;
 
   // "table "name"".
   std::string Label() const;

@@ -27,15 +27,10 @@ void ForEachSegment(Range range, int64_t segment_elements,
 VersionedParameters::VersionedParameters(Range range, int64_t segment_elements,
                                          const UpdateRule& rule, BufferPool& pool)
     : range_(range), segment_elements_(segment_elements), rule_(rule), pool_(pool) {
-  const auto zeros = [&](int64_t count) {
-    PooledFloats floats = pool_.Take(count);
-    std::fill(floats.span().begin(), floats.span().end(), 0.0f);
-    return floats;
-  };
   ForEachSegment(range, segment_elements, [&](Range part) {
     Segment segment{.range = part, .memory = std::make_shared<Memory>()};
-    segment.memory->floats = zeros(part.count);
-    for (int i = 0; i < rule.state_slots(); ++i) segment.slots.push_back(zeros(part.count));
+    segment.memory->floats = pool_.Take(part.count);
+    for (int i = 0; i < rule.state_slots(); ++i) segment.slots.push_back(pool_.Take(part.count));
     segments_.push_back(std::move(segment));
   });
 }

@@ -26,8 +26,8 @@ namespace muster {
 
 class VersionedParameters {
  public:
-  // Zero, version 0. `rule` and `pool` must outlive the object. Takes its memory beyond the budget
-  // if need be: ask BytesFor first.
+  // Of any contents, version 0. `rule` and `pool` must outlive the object. Takes its memory beyond
+  // the budget if need be: ask BytesFor first.
   VersionedParameters(Range range, int64_t segment_elements, const UpdateRule& rule,
                       BufferPool& pool);
 

@@ -121,6 +121,7 @@ class RestoreReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   RestoreReactor(const ServerParts& parts, grpc::CallbackServerContext* context,
                  grpc::ByteBuffer* response)
       : parts_(parts),
+        context_(context),
         peer_(context->peer()),
         entered_(parts.clients.Enter(peer_)),
         response_(response) {}
@@ -136,7 +137,12 @@ class RestoreReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
  private:
   void OnReadDone(bool ok) override {
     const absl::Status taken = ok ? Take() : End();
-    if (!taken.ok()) Finish(ToGrpcStatus(taken));
+    if (taken.ok()) return;
+    if (!begun_) {
+      Finish(ToGrpcStatus(taken));
+      return;
+    }
+    RunOnTable([taken](Table&) { return taken; });
   }
 
   // Reads on now, or when the table has what came.
@@ -163,6 +169,7 @@ class RestoreReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   }
 
   absl::Status End() {
+    if (context_->IsCancelled()) return absl::CancelledError("the client has gone");
     if (!reader_.has_value()) {
       return absl::InvalidArgumentError("header: a snapshot begins with it; nothing came");
     }
@@ -181,17 +188,22 @@ class RestoreReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
 
   // Rows come before values, so the header is whole by then.
   absl::Status Begin(Table& table) {
-    if (std::exchange(begun_, true)) return absl::OkStatus();
+    if (begun_) return absl::OkStatus();
     MUSTER_ASSIGN_OR_RETURN(const SnapshotHeader header, reader_->Header());
-    return table.BeginRestore(header);
+    MUSTER_RETURN_IF_ERROR(table.BeginRestore(header));
+    begun_ = true;
+    return absl::OkStatus();
   }
 
-  // An error of `work` ends the call.
+  // An error of `work` ends the call, and leaves the table as it was created: whoever hears of it
+  // may restore again at once.
   void RunOnTable(absl::AnyInvocable<absl::Status(Table& table)> work) {
     host_->Run([this, work = std::move(work)](
                    const TableHost::Access& access) mutable -> std::optional<TableHost::Again> {
       const absl::Status done = access.closed.ok() ? work(access.table.get()) : access.closed;
-      if (!done.ok()) Finish(ToGrpcStatus(done));
+      if (done.ok()) return std::nullopt;
+      if (begun_ && access.closed.ok()) access.table.get().AbortRestore();
+      Finish(ToGrpcStatus(done));
       return std::nullopt;
     });
   }
@@ -202,13 +214,14 @@ class RestoreReactor final : public grpc::ServerReadReactor<grpc::ByteBuffer> {
   }
 
   const ServerParts parts_;
+  grpc::CallbackServerContext* const context_;
   const std::string peer_;
   const absl::Status entered_;
   grpc::ByteBuffer* const response_;
   grpc::ByteBuffer incoming_;
   std::shared_ptr<TableHost> host_;
   std::optional<SnapshotReader> reader_;
-  bool begun_ = false;
+  bool begun_ = false;  // the table's restore is this call's
 };
 
 }  // namespace
