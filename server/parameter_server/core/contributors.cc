@@ -63,10 +63,16 @@ absl::Status Contributors::Remove(int32_t index) {
   return absl::OkStatus();
 }
 
+bool Contributors::attached(ContributorId id) const {
+  if (id.index < 0 || id.index >= count()) return false;
+  const Seat& seat = seats_[static_cast<size_t>(id.index)];
+  return bool{seat.incarnation} && seat.incarnation == id.incarnation;
+}
+
 absl::Status Contributors::Check(ContributorId id, absl::Time now) {
   MUSTER_RETURN_IF_ERROR(CheckIndex(id.index));
   Seat& seat = seats_[static_cast<size_t>(id.index)];
-  if (!seat.incarnation || seat.incarnation != id.incarnation) {
+  if (!attached(id)) {
     return absl::FailedPreconditionError(
         absl::StrCat("table \"", table_, "\": expected ",
                      seat.incarnation ? absl::StrCat("incarnation ", seat.incarnation.ToString())

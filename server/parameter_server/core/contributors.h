@@ -45,6 +45,8 @@ class Contributors {
   // When Expire has something to do next; InfiniteFuture if nobody is attached.
   absl::Time NextExpiry() const;
 
+  // Whether `id` is who has its index.
+  bool attached(ContributorId id) const;
   bool attached(int32_t index) const { return static_cast<bool>(seats_[index].incarnation); }
   Incarnation incarnation(int32_t index) const { return seats_[index].incarnation; }
   int32_t count() const { return static_cast<int32_t>(seats_.size()); }

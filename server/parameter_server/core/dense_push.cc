@@ -53,11 +53,13 @@ absl::StatusOr<PushResult> DenseTable::PushSynchronous(const DensePush& push) {
   const auto segments = parameters_->SegmentsIn(push.range);
   // No segment runs ahead of the others by more than a step.
   if (id.step > version_ + 2 && !trained_.empty()) {
-    return MustWait({.what = Wait::For::kVersion, .value = id.step - 2, .range = range_});
+    return MustWait(push.from,
+                    {.what = Wait::For::kVersion, .value = id.step - 2, .range = range_});
   }
   for (int i = segments.first; i < segments.last; ++i) {
     if (still(i) || id.step <= VersionOfSegment(i) + 1) continue;
-    return MustWait({.what = Wait::For::kVersion, .value = id.step - 1, .range = push.range});
+    return MustWait(push.from,
+                    {.what = Wait::For::kVersion, .value = id.step - 1, .range = push.range});
   }
   const auto units = canonical_->UnitsIn(push.range);
   const auto part_of = [&](int unit) {
@@ -72,10 +74,8 @@ absl::StatusOr<PushResult> DenseTable::PushSynchronous(const DensePush& push) {
   bool any = false;
   for (int u = units.first; u < units.last && !any; ++u) any = is_new(u);
   if (!any) return Duplicate();
-  if (spec_.nonfinite == NonfinitePolicy::kRefuse) {
-    if (absl::Status status = CheckFinite(push.range, push.values); !status.ok()) {
-      return Refused(std::move(status));
-    }
+  if (absl::Status status = CheckGradient(push.range, push.values); !status.ok()) {
+    return Refused(std::move(status));
   }
   if (absl::Status status = NoteSamples(push); !status.ok()) return Refused(std::move(status));
 
@@ -101,7 +101,7 @@ absl::StatusOr<PushResult> DenseTable::PushSynchronous(const DensePush& push) {
     if (canonical_->complete(u)) OnUnitComplete(u);
   }
   if (canonical_->folds() != folds) ++progress_;
-  if (waits) return MustWait({.what = Wait::For::kProgress});
+  if (waits) return MustWait(push.from, {.what = Wait::For::kProgress});
   ++metrics_.pushes_added;
   metrics_.pushed_bytes += push.values.byte_count();
   return PushResult{.outcome = PushResult::Outcome::kAdded, .version = version_};
@@ -137,16 +137,18 @@ void DenseTable::FinishSegment(int segment, const DensePush* whole) {
       .learning_rate = LearningRate(spec_.learning_rate, step),
       .gradient_scale = 1 / static_cast<double>(std::max<int64_t>(1, samples)),
       .update_count = step};
-  if (whole != nullptr) {
-    parameters_->Apply(segment, scalars, whole->values,
-                       parameters_->RangeOfSegment(segment).offset - whole->range.offset);
+  const Range range = parameters_->RangeOfSegment(segment);
+  if (whole == nullptr && may_overflow() && !IsFinite(range, std::as_const(sum_).span())) {
+    skipped_.insert(step);
+  } else if (whole != nullptr) {
+    parameters_->Apply(segment, scalars, whole->values, range.offset - whole->range.offset);
   } else {
     parameters_->Apply(segment, scalars, PartOf(std::as_const(sum_).span(), segment));
   }
   parameters_->SetVersion(segment, step);
   ResetSegment(segment);
   if (step == version_ + 1 && --incomplete_segments_ == 0) {
-    ++metrics_.updates;
+    ++(skipped_.erase(step) > 0 ? metrics_.updates_skipped : metrics_.updates);
     SettleVersions();
   }
 }
@@ -225,12 +227,11 @@ absl::StatusOr<PushResult> DenseTable::PushOnArrival(const DensePush& push) {
         absl::StrCat("micro-batch ", id.micro_batch, ": expected step ", next, ", got ", id.step,
                      "; steps come one after the other")));
   }
-  if (const auto wait = StalenessWait(id.step - 1); wait.has_value()) return MustWait(*wait);
+  if (const auto wait = StalenessWait(id.step - 1); wait.has_value())
+    return MustWait(push.from, *wait);
   if (assembly_->Received(id.micro_batch, push.range)) return Duplicate();
-  if (spec_.nonfinite == NonfinitePolicy::kRefuse) {
-    if (absl::Status status = CheckFinite(push.range, push.values); !status.ok()) {
-      return Refused(std::move(status));
-    }
+  if (absl::Status status = CheckGradient(push.range, push.values); !status.ok()) {
+    return Refused(std::move(status));
   }
   const PushAssembly::Push* const under_way = assembly_->Find(id.micro_batch);
   const bool whole = push.range == range_;
@@ -243,7 +244,7 @@ absl::StatusOr<PushResult> DenseTable::PushOnArrival(const DensePush& push) {
           " samples, as in an earlier chunk, got ", push.samples)));
     }
     if (under_way == nullptr && !HasRoomFor(assembly_->bytes_of_push(), assembly_->held_bytes())) {
-      return MustWait({.what = Wait::For::kProgress});
+      return MustWait(push.from, {.what = Wait::For::kProgress});
     }
     PushAssembly::Push& assembled = assembly_->Add(id, push.samples, push.range, push.values);
     const bool complete = std::all_of(trained_.begin(), trained_.end(),
@@ -298,7 +299,9 @@ absl::Span<const float> DenseTable::PartOf(absl::Span<const float> gradient, int
 
 void DenseTable::ApplyAll(Step step, int64_t samples, const SquaredSum& squared_gradient,
                           absl::Span<const float> gradient) {
-  if (!squared_gradient.finite()) {
+  const bool finite =
+      needs_squares() || !may_overflow() ? squared_gradient.finite() : IsFinite(range_, gradient);
+  if (!finite) {
     ++metrics_.updates_skipped;
     return;
   }

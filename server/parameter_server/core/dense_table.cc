@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "collectives/reduce/finite.h"
 #include "state/initialize.h"
 
 namespace muster {
@@ -153,18 +154,33 @@ absl::Status DenseTable::CheckCount(Range range, const GradientBytes& values) co
                                                  values.count(), " of ", Name(values.dtype())));
 }
 
-absl::Status DenseTable::CheckFinite(Range range, const GradientBytes& values) const {
+absl::Status DenseTable::CheckFinite(Range part, Range range, const GradientBytes& values) const {
+  const std::optional<int64_t> found =
+      values.FirstNonfinite(part.offset - range.offset, part.count);
+  if (!found.has_value()) return absl::OkStatus();
+  return absl::InvalidArgumentError(absl::StrCat(
+      "expected finite values, got a NaN or an infinity in ", ElementName(range.offset + *found)));
+}
+
+absl::Status DenseTable::CheckGradient(Range range, const GradientBytes& values) const {
   absl::Status status;
+  if (spec_.nonfinite != NonfinitePolicy::kRefuse) return status;
   ForEachTrained(range, [&](Range part) {
-    if (!status.ok()) return;
-    const std::optional<int64_t> found =
-        values.FirstNonfinite(part.offset - range.offset, part.count);
-    if (!found.has_value()) return;
-    status = absl::InvalidArgumentError(absl::StrCat(
-        "expected finite values, got a NaN or an infinity in ", ElementName(range.offset + *found),
-        "; lower the learning rate, clip, or let the table skip such steps"));
+    if (status.ok()) status = CheckFinite(part, range, values);
   });
-  return status;
+  if (status.ok()) return status;
+  return absl::InvalidArgumentError(absl::StrCat(
+      status.message(), "; lower the learning rate, clip, or let the table skip such steps"));
+}
+
+bool DenseTable::IsFinite(Range range, absl::Span<const float> gradient) const {
+  bool finite = true;
+  ForEachTrained(range, [&](Range part) {
+    finite = finite && !FirstNonfinite(DType::kF32, gradient.data() + (part.offset - range_.offset),
+                                       part.count)
+                            .has_value();
+  });
+  return finite;
 }
 
 absl::StatusOr<DensePullResult> DenseTable::Pull(const DensePull& pull, absl::Time now) {
@@ -174,7 +190,7 @@ absl::StatusOr<DensePullResult> DenseTable::Pull(const DensePull& pull, absl::Ti
   if (result.wait.has_value()) return result;
   if (parameters_->retired_bytes() > limits_.retired_bytes) {
     ++metrics_.pull_waits;
-    result.wait = Wait{.what = Wait::For::kProgress};
+    result.wait = Wait{.what = Wait::For::kProgress, .from = pull.from};
     return result;
   }
   touched_ = true;
@@ -213,16 +229,30 @@ absl::Status DenseTable::Assign(ContributorId from, Range range, const GradientB
   absl::Status status = CheckRange(range);
   if (status.ok()) status = CheckCount(range, values);
   if (!status.ok()) return Annotate(status, Label());
+  // Of the range, what lies in one tensor and one segment.
+  struct Part {
+    Range range;
+    int segment = 0;
+  };
+  std::vector<Part> parts;
   const auto span = parameters_->SegmentsIn(range);
   for (const Tensor& tensor : layout_.tensors()) {
     for (int i = span.first; i < span.last; ++i) {
       const Range segment = parameters_->RangeOfSegment(i);
       const int64_t begin = std::max({tensor.offset, segment.offset, range.offset});
       const int64_t end = std::min({tensor.offset + tensor.count, segment.end(), range.end()});
-      if (begin >= end) continue;
-      values.CopyTo(begin - range.offset,
-                    parameters_->mutable_values(i).subspan(begin - segment.offset, end - begin));
+      if (begin < end) parts.push_back({.range = {begin, end - begin}, .segment = i});
     }
+  }
+  for (const Part& part : parts) {
+    if (spec_.nonfinite != NonfinitePolicy::kRefuse) break;
+    status = CheckFinite(part.range, range, values);
+    if (!status.ok()) return Annotate(status, Label());
+  }
+  for (const Part& part : parts) {
+    const int64_t at = part.range.offset - parameters_->RangeOfSegment(part.segment).offset;
+    values.CopyTo(part.range.offset - range.offset,
+                  parameters_->mutable_values(part.segment).subspan(at, part.range.count));
   }
   return absl::OkStatus();
 }

@@ -15,6 +15,11 @@
 // Gradients are divided by the samples of what is applied: of the step, or of the push. If these
 // are none, they are not divided.
 //
+// Not finite. With NonfinitePolicy::kSkip a step, or a push on arrival, that holds a NaN or an
+// infinity changes nothing; with kRefuse none can be pushed, but the sum of finite contributions
+// may overflow, and then changes nothing either (with Visibility::kSegments: in the segment where
+// it does). Each is counted as skipped.
+//
 // Locking: table.h.
 #ifndef MUSTER_SERVER_PARAMETER_SERVER_CORE_DENSE_TABLE_H_
 #define MUSTER_SERVER_PARAMETER_SERVER_CORE_DENSE_TABLE_H_
@@ -23,6 +28,7 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -111,7 +117,12 @@ class DenseTable final : public Table {
 
   absl::Status CheckRange(Range range) const;
   absl::Status CheckCount(Range range, const GradientBytes& values) const;
-  absl::Status CheckFinite(Range range, const GradientBytes& values) const;
+  // Of `values`, which are the range's, those of a part of it that is to be finite.
+  absl::Status CheckFinite(Range part, Range range, const GradientBytes& values) const;
+  // What NonfinitePolicy::kRefuse refuses.
+  absl::Status CheckGradient(Range range, const GradientBytes& values) const;
+  // Of a gradient of the table's range, what trains of `range`.
+  bool IsFinite(Range range, absl::Span<const float> gradient) const;
   std::string ElementName(int64_t element) const;
   // Calls visit for the parts of `range` that train.
   void ForEachTrained(Range range, absl::FunctionRef<void(Range part)> visit) const;
@@ -138,6 +149,8 @@ class DenseTable final : public Table {
   void ApplyPush(const DensePush& push, absl::Span<const float> gradient);
 
   bool needs_squares() const;
+  // Finite contributions may have a sum that is not.
+  bool may_overflow() const { return sums() && spec_.micro_batches > 1; }
   SquaredSum SquaresOf(absl::Span<const float> gradient) const;
   // Applies the sum of a step, or a push, to the whole range, or skips it.
   void ApplyAll(Step step, int64_t samples, const SquaredSum& squared_gradient,
@@ -160,6 +173,8 @@ class DenseTable final : public Table {
   std::vector<int> incomplete_units_;  // by segment
   int incomplete_segments_ = 0;        // that lack something of step version() + 1, or have not
                                        // applied it (Visibility::kSegments)
+  // Visibility::kSegments: steps under way of which a segment was skipped.
+  std::set<Step> skipped_;
   // Of steps under way: the samples of each micro-batch, kUnknown before its first chunk.
   std::map<Step, std::vector<int64_t>> samples_;
   std::optional<PreparedStep> prepared_;

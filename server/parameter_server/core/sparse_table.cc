@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "collectives/reduce/finite.h"
 #include "state/gradient_norm.h"
 #include "state/step_scalars.h"
 
@@ -77,6 +78,16 @@ absl::Status SparseTable::CheckCount(absl::Span<const int64_t> rows,
                                                  " of ", Name(values.dtype())));
 }
 
+absl::Status SparseTable::CheckFinite(absl::Span<const int64_t> rows,
+                                      const GradientBytes& values) const {
+  if (spec_.nonfinite != NonfinitePolicy::kRefuse) return absl::OkStatus();
+  const auto found = values.FirstNonfinite(0, values.count());
+  if (!found.has_value()) return absl::OkStatus();
+  return absl::InvalidArgumentError(
+      absl::StrCat("expected finite values, got a NaN or an infinity in column ", *found % width(),
+                   " of row ", rows[static_cast<size_t>(*found / width())]));
+}
+
 absl::StatusOr<PushResult> SparseTable::Push(const SparsePush& push, absl::Time now) {
   MUSTER_RETURN_IF_ERROR(CheckPush(push.from, push.id, push.samples, now));
   std::vector<int64_t> all;
@@ -118,9 +129,10 @@ absl::StatusOr<PushResult> SparseTable::PushChecked(const SparsePush& push,
                                                         ": expected step ", next, ", got ", id.step,
                                                         "; steps come one after the other"));
     }
-    return MustWait({.what = Wait::For::kVersion, .value = id.step - 1});
+    return MustWait(push.from, {.what = Wait::For::kVersion, .value = id.step - 1});
   }
-  if (const auto wait = StalenessWait(id.step - 1); wait.has_value()) return MustWait(*wait);
+  if (const auto wait = StalenessWait(id.step - 1); wait.has_value())
+    return MustWait(push.from, *wait);
   const auto* const under_way = received_.Find(id.micro_batch);
   if (under_way != nullptr) {
     if (under_way->samples != push.samples || under_way->chunk_count != push.chunk_count) {
@@ -131,13 +143,7 @@ absl::StatusOr<PushResult> SparseTable::PushChecked(const SparsePush& push,
     }
     if (under_way->chunks.contains(push.chunk)) return Duplicate();
   }
-  if (spec_.nonfinite == NonfinitePolicy::kRefuse) {
-    if (const auto found = push.values.FirstNonfinite(0, push.values.count()); found.has_value()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("expected finite values, got a NaN or an infinity in column ",
-                       *found % width(), " of row ", rows[static_cast<size_t>(*found / width())]));
-    }
-  }
+  MUSTER_RETURN_IF_ERROR(CheckFinite(rows, push.values));
   const int64_t bytes = received_.BytesFor(static_cast<int64_t>(rows.size()));
   const int64_t held = received_.held_bytes();
   if (held > 0 && held + bytes > limits_.held_bytes) {
@@ -171,14 +177,14 @@ absl::StatusOr<PushResult> SparseTable::PushChecked(const SparsePush& push,
 void SparseTable::Apply(Step step, int64_t samples, const RowSums& sums) {
   ++version_;
   ++progress_;
-  SquaredSum squares;
-  if (spec_.clip_norm > 0 || spec_.nonfinite == NonfinitePolicy::kSkip) {
-    squares.Add(sums.all_values());
-    if (!squares.finite()) {
-      ++metrics_.updates_skipped;
-      return;
-    }
+  const absl::Span<const float> values = sums.all_values();
+  // Finite gradients, too, may have a sum that is not.
+  if (FirstNonfinite(DType::kF32, values.data(), static_cast<int64_t>(values.size()))) {
+    ++metrics_.updates_skipped;
+    return;
   }
+  SquaredSum squares;
+  if (spec_.clip_norm > 0) squares.Add(values);
   const GradientScale scale =
       ComputeGradientScale(squares.Value(), std::max<int64_t>(1, samples), spec_.clip_norm);
   ++update_count_;
@@ -220,6 +226,7 @@ absl::Status SparseTable::Assign(ContributorId from, absl::Span<const int64_t> r
   }
   absl::Status status = CheckRows(rows);
   if (status.ok()) status = CheckCount(rows, values);
+  if (status.ok()) status = CheckFinite(rows, values);
   if (status.ok() && !store_.Touch(rows)) {
     status = absl::ResourceExhaustedError(
         absl::StrCat("no room for ", rows.size(), " rows; the server has ", account_.taken_bytes(),

@@ -77,6 +77,8 @@ class SparseTable final : public Table {
 
   absl::Status CheckRows(absl::Span<const int64_t> rows) const;
   absl::Status CheckValues(const SparsePush& push, absl::Span<const int64_t> rows) const;
+  // What NonfinitePolicy::kRefuse refuses.
+  absl::Status CheckFinite(absl::Span<const int64_t> rows, const GradientBytes& values) const;
   absl::Status CheckCount(absl::Span<const int64_t> rows, const GradientBytes& values) const;
   absl::StatusOr<PushResult> PushChecked(const SparsePush& push, absl::Span<const int64_t> rows);
   // Applies a step, or a push, whose gradients are summed.

@@ -1,6 +1,8 @@
 #include "server/parameter_server/core/table.h"
 
 #include <algorithm>
+#include <limits>
+#include <string>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -8,6 +10,10 @@
 #include "base/status_macros.h"
 
 namespace muster {
+
+// Sums of samples do not overflow.
+static_assert(TableSpec::kMaxMicroBatches <=
+              std::numeric_limits<int64_t>::max() / kMaxSamplesOfPush);
 
 Table::Table(const TableSpec& spec, const TableLimits& limits)
     : spec_(spec),
@@ -58,9 +64,13 @@ std::vector<int32_t> Table::Expire(absl::Time now) { return contributors_.Expire
 std::vector<Ticket> Table::TakeReady() {
   const Step slowest =
       streams_.has_value() ? streams_->Slowest(contributors_) : StepStreams::kNobody;
-  return waits_.TakeReady(progress_, [&](const Wait& wait) {
-    return wait.what == Wait::For::kVersion ? Has(wait.range, wait.value) : slowest >= wait.value;
-  });
+  return waits_.TakeReady(
+      progress_,
+      [&](const Wait& wait) {
+        return wait.what == Wait::For::kVersion ? Has(wait.range, wait.value)
+                                                : slowest >= wait.value;
+      },
+      [&](ContributorId id) { return contributors_.attached(id); });
 }
 
 absl::Status Table::Refused(absl::Status status) {
@@ -77,11 +87,22 @@ absl::Status Table::CheckPush(ContributorId from, PushId id, int64_t samples, ab
     ++metrics_.pushes_refused;
     return status;
   }
-  if (id.step < 1 || id.micro_batch < 0 || id.micro_batch >= spec_.micro_batches || samples < 0) {
+  if (id.step < 1 || id.micro_batch < 0 || id.micro_batch >= spec_.micro_batches || samples < 0 ||
+      samples > kMaxSamplesOfPush) {
     return Refused(absl::InvalidArgumentError(
         absl::StrCat("expected a step from 1 on, a micro-batch of 0 to ", spec_.micro_batches - 1,
-                     " and at least 0 samples, got step ", id.step, ", micro-batch ",
-                     id.micro_batch, ", ", samples, " samples")));
+                     " and 0 to ", kMaxSamplesOfPush, " samples, got step ", id.step,
+                     ", micro-batch ", id.micro_batch, ", ", samples, " samples")));
+  }
+  const MicroBatchShare share = contributions_.ShareOf(from.index);
+  if (id.micro_batch < share.first || id.micro_batch >= share.last) {
+    return Refused(absl::InvalidArgumentError(absl::StrCat(
+        "micro-batch ", id.micro_batch, " is for contributor ",
+        contributions_.ContributorOf(id.micro_batch), " to push, and came from contributor ",
+        from.index, ", which has ",
+        share.count() == 0 ? std::string("none")
+                           : absl::StrCat("micro-batches ", share.first, " to ", share.last - 1),
+        " of ", spec_.micro_batches)));
   }
   return absl::OkStatus();
 }
@@ -110,12 +131,16 @@ absl::StatusOr<std::optional<Wait>> Table::CheckPull(const std::optional<Contrib
   if (!wait.has_value() && !Has(range, min_version)) {
     wait = Wait{.what = Wait::For::kVersion, .value = min_version, .range = range};
   }
-  if (wait.has_value()) ++metrics_.pull_waits;
+  if (wait.has_value()) {
+    wait->from = from;
+    ++metrics_.pull_waits;
+  }
   return wait;
 }
 
-PushResult Table::MustWait(const Wait& wait) {
+PushResult Table::MustWait(ContributorId from, Wait wait) {
   ++metrics_.push_waits;
+  wait.from = from;
   return {.outcome = PushResult::Outcome::kMustWait, .wait = wait, .version = version_};
 }
 

@@ -139,7 +139,7 @@ class Table {
 
   // "table "name"".
   std::string Label() const;
-  // Who pushes, and the id. Counts what is refused.
+  // Who pushes, and the id, which must be of the contributor's share. Counts what is refused.
   absl::Status CheckPush(ContributorId from, PushId id, int64_t samples, absl::Time now);
   absl::Status Refused(absl::Status status);
   // The wait of a pull by `from`, if it may not go on yet, or an error.
@@ -147,7 +147,7 @@ class Table {
                                                 Range range, Version min_version, absl::Time now);
   // The wait that bounded staleness asks of a push of this step, if any.
   std::optional<Wait> StalenessWait(Step step) const;
-  PushResult MustWait(const Wait& wait);
+  PushResult MustWait(ContributorId from, Wait wait);
   PushResult Duplicate();
 
   const TableSpec spec_;

@@ -23,7 +23,11 @@ struct ContributorId {
   Incarnation incarnation;
 };
 
-// With the range, the logical id of a push: whoever sends it, it counts once.
+// Most samples of a push: so many that no step's sum of them overflows.
+inline constexpr int64_t kMaxSamplesOfPush = int64_t{1} << 40;
+
+// With the range, the logical id of a push: it counts once, however often it is sent. Only the
+// contributor that has the micro-batch (contributions.h) may send it.
 struct PushId {
   Step step = 0;            // from 1
   int32_t micro_batch = 0;  // 0 .. micro_batches - 1
@@ -40,6 +44,9 @@ struct Wait {
   For what = For::kVersion;
   int64_t value = 0;
   Range range;  // of elements or rows
+  // Who waits, if it is a contributor. It waits no longer once it is not attached any more: its
+  // call is made again, and told why.
+  std::optional<ContributorId> from;
 };
 
 // A chunk of a push to a dense table. Chunks may come in any cut and order, also again, but chunks
@@ -48,8 +55,9 @@ struct Wait {
 struct DensePush {
   ContributorId from;
   PushId id;
-  Range range;           // within the table's
-  int64_t samples = 0;   // that the whole micro-batch sums over; the same in each chunk
+  Range range;  // within the table's
+  // That the whole micro-batch sums over; the same in each chunk. 0: others of the step have them.
+  int64_t samples = 0;
   GradientBytes values;  // range.count of them
 };
 

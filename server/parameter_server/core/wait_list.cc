@@ -16,12 +16,14 @@ void WaitList::Park(Ticket ticket, const Wait& wait, int64_t progress) {
 }
 
 std::vector<Ticket> WaitList::TakeReady(int64_t progress,
-                                        absl::FunctionRef<bool(const Wait& wait)> has_come) {
+                                        absl::FunctionRef<bool(const Wait& wait)> has_come,
+                                        absl::FunctionRef<bool(ContributorId id)> attached) {
   std::vector<std::pair<uint64_t, Ticket>> taken;
   for (auto it = parked_.begin(); it != parked_.end();) {
     const Parked& parked = it->second;
-    const bool ready = parked.wait.what == Wait::For::kProgress ? progress > parked.progress
-                                                                : has_come(parked.wait);
+    const Wait& wait = parked.wait;
+    bool ready = wait.from.has_value() && !attached(*wait.from);
+    ready |= wait.what == Wait::For::kProgress ? progress > parked.progress : has_come(parked.wait);
     if (ready) taken.emplace_back(parked.order, it->first);
     it = ready ? parked_.erase(it) : std::next(it);
   }

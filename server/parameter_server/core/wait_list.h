@@ -25,9 +25,11 @@ class WaitList {
   void Remove(Ticket ticket) { parked_.erase(ticket); }
   size_t size() const { return parked_.size(); }
 
-  // Those whose wait is over, in the order of their parking; they wait no longer.
+  // Those whose wait is over, or whose contributor is attached no longer, in the order of their
+  // parking; they wait no longer.
   std::vector<Ticket> TakeReady(int64_t progress,
-                                absl::FunctionRef<bool(const Wait& wait)> has_come);
+                                absl::FunctionRef<bool(const Wait& wait)> has_come,
+                                absl::FunctionRef<bool(ContributorId id)> attached);
   std::vector<Ticket> TakeAll();
 
  private:

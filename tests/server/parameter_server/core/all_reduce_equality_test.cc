@@ -93,6 +93,7 @@ TEST_P(AllReduceEqualityTest, ATableHasTheBitsOfWorkers) {
               .update_count = step};
           UpdateRanges(*update_rule, {{0, layout.padded_count()}}, scalars, gradient, state);
 
+          const Contributions cut(size, micro_batches);
           // The table: the last micro-batch first, each in two parts.
           const Range range = table->range();
           for (int32_t m = micro_batches - 1; m >= 0; --m) {
@@ -100,7 +101,7 @@ TEST_P(AllReduceEqualityTest, ATableHasTheBitsOfWorkers) {
                 GradientOf(layout.padded_count(), kSeed, step, m, DType::kF32);
             for (const Range part : {Range{1500, range.count - 1500}, Range{0, 1500}}) {
               const std::vector<float> values = PartOf(pushed, part);
-              const auto result = table->Push({.from = Contributor(m % size),
+              const auto result = table->Push({.from = Contributor(cut.ContributorOf(m)),
                                                .id = {.step = step, .micro_batch = m},
                                                .range = part,
                                                .samples = kSamples,

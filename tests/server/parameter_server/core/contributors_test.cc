@@ -100,11 +100,28 @@ TEST(WaitListTest, GivesBackWhatIsReadyInTheOrderItCame) {
   const auto at = [](int64_t value) {
     return [value](const Wait& wait) { return wait.value <= value; };
   };
-  EXPECT_THAT(waits.TakeReady(10, at(2)), IsEmpty());
-  EXPECT_THAT(waits.TakeReady(11, at(3)), ElementsAre(7, 2, 1));
+  const auto all = [](ContributorId) { return true; };
+  EXPECT_THAT(waits.TakeReady(10, at(2), all), IsEmpty());
+  EXPECT_THAT(waits.TakeReady(11, at(3), all), ElementsAre(7, 2, 1));
   EXPECT_EQ(waits.size(), 1u);
   EXPECT_THAT(waits.TakeAll(), ElementsAre(5));
   EXPECT_EQ(waits.size(), 0u);
+}
+
+TEST(WaitListTest, GivesBackCallsOfThoseWhoAreAttachedNoLonger) {
+  WaitList waits;
+  const auto wait = [](Wait::For what, std::optional<ContributorId> from) {
+    return Wait{.what = what, .value = 3, .from = from};
+  };
+  waits.Park(1, wait(Wait::For::kVersion, Contributor(0)), 0);
+  waits.Park(2, wait(Wait::For::kVersion, Contributor(1)), 0);
+  waits.Park(3, wait(Wait::For::kVersion, std::nullopt), 0);
+  waits.Park(4, wait(Wait::For::kProgress, Contributor(0)), 0);
+  waits.Park(5, wait(Wait::For::kProgress, Contributor(1)), 0);
+  const auto has_come = [](const Wait&) { return false; };
+  EXPECT_THAT(waits.TakeReady(0, has_come, [](ContributorId id) { return id.index == 1; }),
+              ElementsAre(1, 4));
+  EXPECT_EQ(waits.size(), 3u);
 }
 
 }  // namespace

@@ -265,7 +265,9 @@ class World {
       chunk = worker.chunks[Draw(random_, 0, static_cast<int64_t>(worker.next) - 1)];
     } else if (step > 1) {
       --step;
-      chunk = {0, table_->range()};
+      const auto [first, last] = ShareByDefinition(c, spec_.contributors, spec_.micro_batches);
+      if (first == last) return;
+      chunk = {first, table_->range()};
     } else {
       return;
     }

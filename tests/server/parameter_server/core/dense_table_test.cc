@@ -129,8 +129,8 @@ TEST(DenseTableTest, NamesWhatWasExpectedAndWhatCame) {
     return std::string(result.status().message());
   };
   EXPECT_EQ(error(table.Push(0, 0, 1)),
-            "table \"t\": expected a step from 1 on, a micro-batch of 0 to 0 and at least 0 "
-            "samples, got step 0, micro-batch 0, 1 samples");
+            "table \"t\": expected a step from 1 on, a micro-batch of 0 to 0 and 0 to "
+            "1099511627776 samples, got step 0, micro-batch 0, 1 samples");
   EXPECT_FALSE(table.PushValues(0, {.step = 1, .micro_batch = 1}, {0, 1}, {1}).ok());
   EXPECT_FALSE(table.PushValues(0, {.step = 1}, {0, 1}, {1}, -1).ok());
   EXPECT_EQ(error(table.Push(0, 1, 1, Range{100, 93})),

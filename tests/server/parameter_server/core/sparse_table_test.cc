@@ -162,9 +162,13 @@ TEST(SparseTableTest, HasTheBitsOfTheDefinition) {
     SimpleMemoryAccount account(kPlenty);
     auto table = SparseTable::Create(spec, {}, account).value();
     Oracle oracle(spec);
-    for (int32_t c = 0; c < spec.contributors; ++c) {
-      ASSERT_TRUE(table->Attach(Contributor(c), kNow, kLease).ok());
-    }
+    const Contributions cut(spec.contributors, spec.micro_batches);
+    const auto attach = [&] {
+      for (int32_t c = 0; c < spec.contributors; ++c) {
+        ASSERT_TRUE(table->Attach(Contributor(c), kNow, kLease).ok());
+      }
+    };
+    attach();
     const bool synchronous = spec.consistency == Consistency::kSynchronous;
     for (Step step = 1; step <= 4; ++step) {
       struct Sent {
@@ -187,8 +191,9 @@ TEST(SparseTableTest, HasTheBitsOfTheDefinition) {
       for (const Sent& sent : delivery) {
         const bool repeated = !received[sent.micro_batch].insert(sent.chunk).second;
         const auto result =
-            PushChunk(*table, Contributor(0), {.step = step, .micro_batch = sent.micro_batch},
-                      pushes[sent.micro_batch], sent.chunk, sent.count, 1 + sent.micro_batch);
+            PushChunk(*table, Contributor(cut.ContributorOf(sent.micro_batch)),
+                      {.step = step, .micro_batch = sent.micro_batch}, pushes[sent.micro_batch],
+                      sent.chunk, sent.count, 1 + sent.micro_batch);
         ASSERT_TRUE(result.ok()) << result.status();
         ASSERT_EQ(result->outcome, repeated ? Outcome::kDuplicate : Outcome::kAdded);
         const TableMetrics metrics = table->Metrics();
@@ -229,7 +234,7 @@ TEST(SparseTableTest, HasTheBitsOfTheDefinition) {
         ASSERT_EQ(account.taken_bytes(), 0);
         table = SparseTable::Create(spec, {}, account).value();
         ASSERT_TRUE(table->Restore(snapshot).ok());
-        ASSERT_TRUE(table->Attach(Contributor(0), kNow, kLease).ok());
+        attach();
         ASSERT_TRUE(SameFloats(ReadAll(*table), expected));
       }
     }
@@ -341,11 +346,12 @@ TEST(SparseTableTest, KeepsToItsLimits) {
   limits.held_bytes = 1000;
   const auto table = SparseTable::Create(Spec(2), limits, account).value();
   ASSERT_TRUE(table->Attach(Contributor(0), kNow, kLease).ok());
+  ASSERT_TRUE(table->Attach(Contributor(1), kNow, kLease).ok());
   const Lookups large = {std::vector<int64_t>(40, 3), std::vector<float>(40 * kWidth, 1.0f)};
   ASSERT_TRUE(PushChunk(*table, Contributor(0), {.step = 1}, large).ok()) << "one always fits";
   const absl::Status over =
-      PushChunk(*table, Contributor(0), {.step = 1, .micro_batch = 1}, large).status();
-  EXPECT_EQ(over.code(), absl::StatusCode::kResourceExhausted);
+      PushChunk(*table, Contributor(1), {.step = 1, .micro_batch = 1}, large).status();
+  EXPECT_EQ(over.code(), absl::StatusCode::kResourceExhausted) << over;
   EXPECT_THAT(std::string(over.message()), HasSubstr("more are beyond the 1000"));
 
   // Rows beyond the budget.

@@ -105,6 +105,13 @@ class Fuzzer {
     if (there && Int(0, 9) > 0) return {index, there};
     return {index, {static_cast<uint64_t>(Int(1, 1000))}};
   }
+  // Often the one whose micro-batch it is.
+  ContributorId PusherOf(int32_t micro_batch) {
+    if (micro_batch < 0 || micro_batch >= spec_.micro_batches || Int(0, 9) == 0) return Anybody();
+    const Contributions cut(spec_.contributors, spec_.micro_batches);
+    const int32_t index = cut.ContributorOf(micro_batch);
+    return {index, table_.get().contributors().incarnation(index)};
+  }
   Range AnyRange(Range within) {
     if (Int(0, 9) == 0) return {Int(-3, 500), Int(-3, 500)};
     if (Int(0, 1) == 0) return within;
@@ -127,23 +134,21 @@ class Fuzzer {
     if (!applied.empty() && m >= 0 && m < spec_.micro_batches) next = applied[m] + 1;
     const PushId id = {.step = odd ? Int(-1, 9) : next, .micro_batch = m};
     const int64_t samples = odd ? Int(-1, 2) : 1;
+    const ContributorId from = PusherOf(m);
     const int64_t wrong = odd ? Int(-1, 1) : 0;
     absl::StatusOr<PushResult> result;
     const TableMetrics before = table_.get().Metrics();
     if (table_.dense != nullptr) {
       const Range range = AnyRange(table_.dense->range());
       const Payload payload = AnyValues(range.count + wrong);
-      result = table_.dense->Push({.from = Anybody(),
-                                   .id = id,
-                                   .range = range,
-                                   .samples = samples,
-                                   .values = payload.view()},
-                                  now_);
+      result = table_.dense->Push(
+          {.from = from, .id = id, .range = range, .samples = samples, .values = payload.view()},
+          now_);
     } else {
       std::vector<int64_t> rows;
       for (int64_t i = Int(0, 6); i > 0; --i) rows.push_back(odd ? Int(-1, 20) : Int(0, 19));
       const Payload payload = AnyValues(static_cast<int64_t>(rows.size()) * 3 + wrong);
-      result = table_.sparse->Push({.from = Anybody(),
+      result = table_.sparse->Push({.from = from,
                                     .id = id,
                                     .chunk = static_cast<int32_t>(odd ? Int(-1, 3) : Int(0, 1)),
                                     .chunk_count = static_cast<int32_t>(odd ? Int(-1, 3) : 2),
