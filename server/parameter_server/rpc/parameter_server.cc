@@ -26,7 +26,7 @@ struct ParameterServer::Impl {
         pool(std::make_shared<WorkPool>(options.threads)),
         tables({.max_tables = options.max_tables,
                 .limits = {.held_bytes = options.held_bytes, .retired_bytes = options.held_bytes}},
-               account, pool),
+               account, std::make_shared<SharedAccount>(options.in_flight_bytes), pool),
         in_flight(options.in_flight_bytes),
         clients(options.max_clients, options.max_calls_per_client),
         service({.pool = pool,

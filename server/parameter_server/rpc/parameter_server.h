@@ -24,7 +24,9 @@ struct ParameterServerOptions {
   int64_t memory_bytes = int64_t{4} << 30;
   // Of one table: pushes before their turn, and old versions that are still read.
   int64_t held_bytes = int64_t{1} << 30;
-  // Requests read ahead, beyond one message for each call (docs/design.md, Parameter server).
+  // Requests read ahead, beyond one message for each call (docs/design.md, Parameter server); and
+  // as much again for answers that are copies: so a server whose tables fill their memory can be
+  // read.
   int64_t in_flight_bytes = int64_t{256} << 20;
   // What gRPC itself may take; calls fail with RESOURCE_EXHAUSTED beyond it.
   int64_t transport_bytes = int64_t{2} << 30;

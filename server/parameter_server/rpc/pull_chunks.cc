@@ -39,10 +39,10 @@ class Pin {
 
 // Values of a sparse pull, in memory of the account.
 struct CopiedRows {
-  CopiedRows(std::shared_ptr<TableHost> host_in, size_t count)
-      : host(std::move(host_in)), values(count) {}
-  ~CopiedRows() { host->account().Return(static_cast<int64_t>(values.size() * sizeof(float))); }
-  const std::shared_ptr<TableHost> host;
+  CopiedRows(std::shared_ptr<SharedAccount> account_in, size_t count)
+      : account(std::move(account_in)), values(count) {}
+  ~CopiedRows() { account->Return(static_cast<int64_t>(values.size() * sizeof(float))); }
+  const std::shared_ptr<SharedAccount> account;
   std::vector<float> values;
 };
 
@@ -173,13 +173,14 @@ absl::StatusOr<std::variant<Wait, PullChunks::Fetched>> PullChunks::FetchSparse(
   SparseTable& table = *access.table.sparse;
   const size_t count = header_.rows.size() * static_cast<size_t>(table.width());
   const auto bytes = static_cast<int64_t>(count * sizeof(float));
-  if (!host_->account().TryTake(bytes)) {
+  const std::shared_ptr<SharedAccount>& answers = host_->answers();
+  if (!answers->TryTakeOrBeAlone(bytes)) {
     return absl::ResourceExhaustedError(absl::StrFormat(
-        "pull: the answer needs %d bytes; the server has taken %d of its %d (--memory-bytes); try "
-        "again later, or with fewer rows",
-        bytes, host_->account().taken_bytes(), host_->account().budget_bytes()));
+        "pull: the answer needs %d bytes; other answers have taken %d of %d (--in-flight-bytes); "
+        "try again later, or with fewer rows",
+        bytes, answers->taken_bytes(), answers->budget_bytes()));
   }
-  const auto copied = std::make_shared<CopiedRows>(host_, count);
+  const auto copied = std::make_shared<CopiedRows>(answers, count);
   MUSTER_ASSIGN_OR_RETURN(
       const SparsePullResult result,
       table.Pull({.from = header_.from, .rows = header_.rows, .min_version = header_.min_version},

@@ -1,4 +1,5 @@
-// A memory account for tables that run on several threads. Thread-safe.
+// A memory account for tables that run on several threads, and for what is answered from them.
+// Thread-safe.
 #ifndef MUSTER_SERVER_PARAMETER_SERVER_RPC_SHARED_ACCOUNT_H_
 #define MUSTER_SERVER_PARAMETER_SERVER_RPC_SHARED_ACCOUNT_H_
 
@@ -17,6 +18,15 @@ class SharedAccount final : public MemoryAccount {
     int64_t taken = taken_.load(std::memory_order_relaxed);
     do {
       if (bytes > budget_ - taken) return false;
+    } while (!taken_.compare_exchange_weak(taken, taken + bytes, std::memory_order_relaxed));
+    return true;
+  }
+  // Also if the budget has no room, but nothing else is taken: so what is larger than the budget
+  // has its turn, alone.
+  bool TryTakeOrBeAlone(int64_t bytes) {
+    int64_t taken = taken_.load(std::memory_order_relaxed);
+    do {
+      if (bytes > budget_ - taken && taken > 0) return false;
     } while (!taken_.compare_exchange_weak(taken, taken + bytes, std::memory_order_relaxed));
     return true;
   }

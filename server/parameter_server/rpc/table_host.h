@@ -48,10 +48,12 @@ class TableHost : public std::enable_shared_from_this<TableHost> {
   // A call: nothing when it is over. One that sees that its caller has gone is over.
   using Call = absl::AnyInvocable<std::optional<Again>(const Access& access)>;
 
-  // `spec` is what made the table.
+  // `spec` is what made the table, `account` what it takes its memory from, and `answers` what
+  // copies of its values for answers are taken from: so it can be read though it fills its own.
   TableHost(AnyTable table, v1::TableSpec spec, std::shared_ptr<SharedAccount> account,
-            std::shared_ptr<WorkPool> pool)
+            std::shared_ptr<SharedAccount> answers, std::shared_ptr<WorkPool> pool)
       : account_(std::move(account)),
+        answers_(std::move(answers)),
         pool_(std::move(pool)),
         spec_(std::move(spec)),
         table_(std::move(table)) {}
@@ -61,7 +63,7 @@ class TableHost : public std::enable_shared_from_this<TableHost> {
   bool dense() const { return table_.dense != nullptr; }
   // What never changes of the table: its spec, layout and range.
   const AnyTable& constants() const { return table_; }
-  SharedAccount& account() { return *account_; }
+  const std::shared_ptr<SharedAccount>& answers() { return answers_; }
 
   Ticket NewTicket() { return next_ticket_.fetch_add(1, std::memory_order_relaxed); }
   // Makes the call, soon. `ticket` is of NewTicket, and of this call alone.
@@ -83,6 +85,7 @@ class TableHost : public std::enable_shared_from_this<TableHost> {
   void Try(Ticket ticket, Call call);
 
   const std::shared_ptr<SharedAccount> account_;  // outlives the table
+  const std::shared_ptr<SharedAccount> answers_;
   const std::shared_ptr<WorkPool> pool_;
   const v1::TableSpec spec_;
   const AnyTable table_;

@@ -12,8 +12,12 @@
 namespace muster {
 
 TableRegistry::TableRegistry(const TableDirectory::Options& options,
-                             std::shared_ptr<SharedAccount> account, std::shared_ptr<WorkPool> pool)
-    : account_(std::move(account)), pool_(std::move(pool)), directory_(options, *account_) {}
+                             std::shared_ptr<SharedAccount> account,
+                             std::shared_ptr<SharedAccount> answers, std::shared_ptr<WorkPool> pool)
+    : account_(std::move(account)),
+      answers_(std::move(answers)),
+      pool_(std::move(pool)),
+      directory_(options, *account_) {}
 
 absl::StatusOr<TableRegistry::Opened> TableRegistry::Open(const v1::TableSpec& spec) {
   MUSTER_ASSIGN_OR_RETURN(const TableSpec converted, TableSpecFromProto(spec));
@@ -23,7 +27,7 @@ absl::StatusOr<TableRegistry::Opened> TableRegistry::Open(const v1::TableSpec& s
   if (!closed_.ok()) return closed_;
   std::shared_ptr<TableHost>& host = hosts_[converted.name];
   if (opened.created) {
-    host = std::make_shared<TableHost>(std::move(opened.table), spec, account_, pool_);
+    host = std::make_shared<TableHost>(std::move(opened.table), spec, account_, answers_, pool_);
   }
   return Opened{.host = host, .created = opened.created};
 }

@@ -22,8 +22,9 @@ namespace muster {
 
 class TableRegistry {
  public:
+  // The accounts are as TableHost has them.
   TableRegistry(const TableDirectory::Options& options, std::shared_ptr<SharedAccount> account,
-                std::shared_ptr<WorkPool> pool);
+                std::shared_ptr<SharedAccount> answers, std::shared_ptr<WorkPool> pool);
 
   struct Opened {
     std::shared_ptr<TableHost> host;
@@ -42,6 +43,7 @@ class TableRegistry {
 
  private:
   const std::shared_ptr<SharedAccount> account_;
+  const std::shared_ptr<SharedAccount> answers_;
   const std::shared_ptr<WorkPool> pool_;
 
   absl::Mutex open_mutex_ ABSL_ACQUIRED_BEFORE(mutex_);  // held while a table is made

@@ -212,6 +212,29 @@ TEST_F(TransferTest, FencesTheContributorThatWasReplaced) {
   EXPECT_EQ(status.error_code(), grpc::StatusCode::FAILED_PRECONDITION);
 }
 
+TEST_F(TransferTest, EndsCallsThatWaitWhenTheirContributorIsReplacedOrRemoved) {
+  Create(DenseSpec(64));
+  Stream push(server_);
+  ASSERT_TRUE(push.Write(PushOfStep(3, std::vector<float>(64, 1.0f))));
+  Attach(kIncarnation + 1);
+  EXPECT_EQ(push.End().error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+
+  Stream pull(server_);
+  v1::TransferRequest request;
+  request.mutable_pull()->set_table("t");
+  request.mutable_pull()->mutable_contributor()->set_incarnation(kIncarnation + 1);
+  ASSERT_TRUE(pull.Write(request));
+  ASSERT_TRUE(pull.Read().has_value()) << "it is attached";
+  request.mutable_pull()->set_min_version(5);
+  ASSERT_TRUE(pull.Write(request));
+  grpc::ClientContext context;
+  v1::RemoveContributorRequest remove;
+  remove.set_table("t");
+  v1::RemoveContributorResponse removed;
+  ASSERT_TRUE(server_.stub().RemoveContributor(&context, remove, &removed).ok());
+  EXPECT_EQ(pull.End().error_code(), grpc::StatusCode::FAILED_PRECONDITION);
+}
+
 TEST_F(TransferTest, EndsCallsThatWaitWhenTheTableIsDropped) {
   Create(DenseSpec(64));
   Stream stream(server_);
