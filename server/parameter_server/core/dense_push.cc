@@ -138,6 +138,7 @@ void DenseTable::FinishSegment(int segment, const DensePush* whole) {
       .gradient_scale = 1 / static_cast<double>(std::max<int64_t>(1, samples)),
       .update_count = step};
   const Range range = parameters_->RangeOfSegment(segment);
+  ++changes_;
   if (whole == nullptr && may_overflow() && !IsFinite(range, std::as_const(sum_).span())) {
     skipped_.insert(step);
   } else if (whole != nullptr) {
@@ -307,6 +308,7 @@ void DenseTable::ApplyAll(Step step, int64_t samples, const SquaredSum& squared_
   }
   const GradientScale scale = ComputeGradientScale(squared_gradient.Value(),
                                                    std::max<int64_t>(1, samples), spec_.clip_norm);
+  ++changes_;
   ++update_count_;
   ++metrics_.updates;
   metrics_.updates_clipped += scale.clipped ? 1 : 0;

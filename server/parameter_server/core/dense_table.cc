@@ -249,6 +249,7 @@ absl::Status DenseTable::Assign(ContributorId from, Range range, const GradientB
     status = CheckFinite(part.range, range, values);
     if (!status.ok()) return Annotate(status, Label());
   }
+  ++changes_;
   for (const Part& part : parts) {
     const int64_t at = part.range.offset - parameters_->RangeOfSegment(part.segment).offset;
     values.CopyTo(part.range.offset - range.offset,
@@ -299,6 +300,20 @@ absl::Status DenseTable::OnRestoreBegun(const SnapshotHeader& header) {
       "expected a snapshot of ", 1 + rule_->state_slots(), " arrays of ", range_.count,
       " elements, ", segments, " segments with versions, got ", header.array_count, " of ",
       header.array_elements, ", ", header.segment_versions.size(), " segments"));
+}
+
+void DenseTable::ReadArray(const SnapshotHeader&, int array, int64_t offset,
+                           absl::Span<float> values) const {
+  const Range part = {range_.offset + offset, static_cast<int64_t>(values.size())};
+  const auto span = parameters_->SegmentsIn(part);
+  for (int i = span.first; i < span.last; ++i) {
+    const Range segment = parameters_->RangeOfSegment(i);
+    const int64_t begin = std::max(part.offset, segment.offset);
+    const int64_t end = std::min(part.end(), segment.end());
+    const auto from = array == 0 ? parameters_->values(i) : parameters_->slot(i, array - 1);
+    std::copy(from.begin() + (begin - segment.offset), from.begin() + (end - segment.offset),
+              values.begin() + (begin - part.offset));
+  }
 }
 
 void DenseTable::WriteArray(int array, int64_t offset, absl::Span<const float> values) {

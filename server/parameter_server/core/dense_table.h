@@ -92,6 +92,8 @@ class DenseTable final : public Table {
   TableMetrics Metrics() const override;
   SnapshotHeader Header() const override;
   absl::Status VisitArrays(VisitPart visit) const override;
+  void ReadArray(const SnapshotHeader& header, int array, int64_t offset,
+                 absl::Span<float> values) const override;
 
  private:
   static constexpr int64_t kUnknown = -1;

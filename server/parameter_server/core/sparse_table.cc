@@ -187,6 +187,7 @@ void SparseTable::Apply(Step step, int64_t samples, const RowSums& sums) {
   if (spec_.clip_norm > 0) squares.Add(values);
   const GradientScale scale =
       ComputeGradientScale(squares.Value(), std::max<int64_t>(1, samples), spec_.clip_norm);
+  ++changes_;
   ++update_count_;
   ++metrics_.updates;
   metrics_.updates_clipped += scale.clipped ? 1 : 0;
@@ -233,6 +234,7 @@ absl::Status SparseTable::Assign(ContributorId from, absl::Span<const int64_t> r
                      " of its ", account_.budget_bytes(), " bytes in use"));
   }
   if (!status.ok()) return Annotate(status, Label());
+  ++changes_;
   for (size_t i = 0; i < rows.size(); ++i) {
     values.CopyTo(static_cast<int64_t>(i) * width(), store_.MutableArray(rows[i], 0));
   }
@@ -289,6 +291,18 @@ absl::Status SparseTable::OnRestoreBegun(const SnapshotHeader& header) {
   }
   restored_rows_ = header.rows;
   return absl::OkStatus();
+}
+
+void SparseTable::ReadArray(const SnapshotHeader& header, int array, int64_t offset,
+                            absl::Span<float> values) const {
+  for (int64_t i = 0; i < static_cast<int64_t>(values.size());) {
+    const int64_t at = offset + i;
+    const int64_t column = at % width();
+    const int64_t n = std::min(width() - column, static_cast<int64_t>(values.size()) - i);
+    const auto from = store_.Array(header.rows[static_cast<size_t>(at / width())], array);
+    std::copy_n(from.begin() + column, n, values.begin() + i);
+    i += n;
+  }
 }
 
 void SparseTable::WriteArray(int array, int64_t offset, absl::Span<const float> values) {

@@ -63,6 +63,8 @@ class SparseTable final : public Table {
   TableMetrics Metrics() const override;
   SnapshotHeader Header() const override;
   absl::Status VisitArrays(VisitPart visit) const override;
+  void ReadArray(const SnapshotHeader& header, int array, int64_t offset,
+                 absl::Span<float> values) const override;
 
  private:
   SparseTable(const TableSpec& spec, const TableLimits& limits, MemoryAccount& account,

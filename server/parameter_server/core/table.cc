@@ -187,6 +187,7 @@ absl::Status Table::BeginRestore(const SnapshotHeader& header) {
                      header.update_count, " updates, ", header.applied_steps.size(),
                      " micro-batches of ", streams, ")"));
   }
+  ++changes_;
   MUSTER_RETURN_IF_ERROR(Annotate(OnRestoreBegun(header), Label()));
   touched_ = true;
   restoring_ = Restoring{.header = header};
@@ -207,6 +208,7 @@ absl::Status Table::RestorePart(int array, int64_t offset, absl::Span<const floa
                                                    header.array_elements - 1, ", got array ", array,
                                                    ", ", count, " elements from ", offset, " on"));
   }
+  ++changes_;
   WriteArray(array, offset, values);
   restoring_->have[static_cast<size_t>(array)].Add({.offset = offset, .count = count});
   return absl::OkStatus();
@@ -235,6 +237,7 @@ absl::Status Table::FinishRestore() {
 void Table::AbortRestore() {
   if (!restoring_.has_value()) return;
   restoring_.reset();
+  ++changes_;
   OnRestoreAborted();
   touched_ = false;
 }

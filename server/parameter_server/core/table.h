@@ -106,6 +106,13 @@ class Table {
   virtual absl::Status VisitArrays(VisitPart visit) const = 0;
   // Both as a copy, in memory that is not the account's.
   TableSnapshot Snapshot() const;
+  // For a snapshot without a copy: reads elements offset, offset + 1, ... of an array. Requires:
+  // `header` came from Header(), and changes() has stood still since; the array has them.
+  virtual void ReadArray(const SnapshotHeader& header, int array, int64_t offset,
+                         absl::Span<float> values) const = 0;
+  // Rises whenever values or optimizer state change.
+  int64_t changes() const { return changes_; }
+  bool restoring() const { return restoring_.has_value(); }
 
   // Continues from a snapshot, which comes in parts as VisitArrays gave them or in others. Until it
   // is finished or aborted pushes and pulls are UNAVAILABLE. FAILED_PRECONDITION unless nobody has
@@ -159,6 +166,7 @@ class Table {
   Version version_ = 0;
   int64_t update_count_ = 0;  // updates applied, less those skipped
   int64_t progress_ = 0;      // events at which Wait::kProgress ends
+  int64_t changes_ = 0;       // of values and optimizer state
   bool touched_ = false;      // something was pushed, pulled or restored
   TableMetrics metrics_;
 

@@ -16,7 +16,7 @@
 namespace muster {
 namespace {
 
-constexpr size_t kChunkElements = kBulkChunkBytes / sizeof(float);
+constexpr int64_t kChunkElements = kBulkChunkBytes / static_cast<int64_t>(sizeof(float));
 constexpr size_t kChunkRows = kBulkChunkBytes / 16;  // varints are up to 10 bytes
 constexpr int64_t kMaxArrays = 8;
 
@@ -28,39 +28,35 @@ grpc::ByteBuffer SnapshotWriter::Header() {
   v1::TableSnapshotPart part;
   v1::TableSnapshotHeader& header = *part.mutable_header();
   *header.mutable_spec() = std::move(spec_);
-  header.set_version(snapshot_->header.version);
-  header.set_update_count(snapshot_->header.update_count);
-  for (const Version version : snapshot_->header.segment_versions)
-    header.add_segment_versions(version);
-  for (const Step step : snapshot_->header.applied_steps) header.add_applied_steps(step);
-  header.set_row_count(static_cast<int64_t>(snapshot_->header.rows.size()));
-  header.set_array_count(snapshot_->header.array_count);
-  header.set_array_elements(snapshot_->header.array_elements);
+  header.set_version(snapshot_.version);
+  header.set_update_count(snapshot_.update_count);
+  for (const Version version : snapshot_.segment_versions) header.add_segment_versions(version);
+  for (const Step step : snapshot_.applied_steps) header.add_applied_steps(step);
+  header.set_row_count(static_cast<int64_t>(snapshot_.rows.size()));
+  header.set_array_count(snapshot_.array_count);
+  header.set_array_elements(snapshot_.array_elements);
   return EncodeFrame(part, {});
 }
 
-std::optional<grpc::ByteBuffer> SnapshotWriter::Next() {
+absl::StatusOr<std::optional<grpc::ByteBuffer>> SnapshotWriter::Next(Read read) {
   if (!std::exchange(begun_, true)) return Header();
   v1::TableSnapshotPart part;
-  if (rows_ < snapshot_->header.rows.size()) {
-    const size_t count = std::min(kChunkRows, snapshot_->header.rows.size() - rows_);
-    for (size_t i = 0; i < count; ++i) part.add_rows(snapshot_->header.rows[rows_ + i]);
+  if (rows_ < snapshot_.rows.size()) {
+    const size_t count = std::min(kChunkRows, snapshot_.rows.size() - rows_);
+    for (size_t i = 0; i < count; ++i) part.add_rows(snapshot_.rows[rows_ + i]);
     rows_ += count;
     return EncodeFrame(part, {});
   }
-  while (array_ < snapshot_->arrays.size() && element_ == snapshot_->arrays[array_].size()) {
+  if (element_ == snapshot_.array_elements) {
     ++array_;
     element_ = 0;
   }
-  if (array_ == snapshot_->arrays.size()) return std::nullopt;
-  const std::vector<float>& array = snapshot_->arrays[array_];
-  const size_t count = std::min(kChunkElements, array.size() - element_);
-  const char* const data = reinterpret_cast<const char*>(array.data() + element_);
-  const size_t bytes = count * sizeof(float);
-  part.set_array(static_cast<int32_t>(array_));
-  part.set_crc32c(Crc32c({data, bytes}));
+  if (array_ >= snapshot_.array_count || snapshot_.array_elements == 0) return std::nullopt;
+  const int64_t count = std::min(kChunkElements, snapshot_.array_elements - element_);
+  MUSTER_ASSIGN_OR_RETURN(const grpc::Slice slice, read(array_, element_, count));
+  part.set_array(array_);
+  part.set_crc32c(Crc32c({reinterpret_cast<const char*>(slice.begin()), slice.size()}));
   element_ += count;
-  const grpc::Slice slice = SliceOver({reinterpret_cast<const std::byte*>(data), bytes}, snapshot_);
   return EncodeFrame(part, {&slice, 1});
 }
 

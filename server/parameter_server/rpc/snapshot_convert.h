@@ -3,6 +3,7 @@
 #define MUSTER_SERVER_PARAMETER_SERVER_RPC_SNAPSHOT_CONVERT_H_
 
 #include <grpcpp/support/byte_buffer.h>
+#include <grpcpp/support/slice.h>
 
 #include <cstdint>
 #include <memory>
@@ -11,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/functional/function_ref.h"
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "muster/v1/parameter_server.pb.h"
@@ -21,21 +23,25 @@ namespace muster {
 // Cuts a snapshot into messages. Thread-compatible.
 class SnapshotWriter {
  public:
-  SnapshotWriter(std::shared_ptr<const TableSnapshot> snapshot, v1::TableSpec spec)
-      : snapshot_(std::move(snapshot)), spec_(std::move(spec)) {}
+  // `header` must outlive the object.
+  SnapshotWriter(const SnapshotHeader& header, v1::TableSpec spec)
+      : snapshot_(header), spec_(std::move(spec)) {}
 
-  // Nothing after the last one.
-  std::optional<grpc::ByteBuffer> Next();
+  // Gives `count` elements of an array, from `offset` on.
+  using Read =
+      absl::FunctionRef<absl::StatusOr<grpc::Slice>(int array, int64_t offset, int64_t count)>;
+  // Nothing after the last one. Calls `read` once at most; its errors are returned.
+  absl::StatusOr<std::optional<grpc::ByteBuffer>> Next(Read read);
 
  private:
   grpc::ByteBuffer Header();
 
-  const std::shared_ptr<const TableSnapshot> snapshot_;
+  const SnapshotHeader& snapshot_;
   v1::TableSpec spec_;
   bool begun_ = false;
   size_t rows_ = 0;  // written
-  size_t array_ = 0;
-  size_t element_ = 0;  // of the array
+  int array_ = 0;
+  int64_t element_ = 0;  // of the array
 };
 
 // Puts a snapshot's header together, and reads its arrays, from its messages. Thread-compatible.

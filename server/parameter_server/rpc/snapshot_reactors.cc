@@ -1,14 +1,18 @@
 #include "server/parameter_server/rpc/snapshot_reactors.h"
 
+#include <cstddef>
 #include <memory>
 #include <optional>
 #include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/functional/any_invocable.h"
 #include "absl/strings/str_format.h"
+#include "absl/types/span.h"
 #include "base/status_macros.h"
 #include "muster/v1/parameter_server.pb.h"
+#include "proto/rpc/bulk.h"
 #include "proto/rpc/payload_frame.h"
 #include "proto/rpc/status.h"
 #include "server/parameter_server/rpc/snapshot_convert.h"
@@ -16,42 +20,54 @@
 namespace muster {
 namespace {
 
-// Bytes of an account, given back at the end.
-class Reservation {
- public:
-  static absl::StatusOr<std::shared_ptr<Reservation>> Take(std::shared_ptr<SharedAccount> account,
-                                                           int64_t bytes) {
-    if (!account->TryTake(bytes)) {
-      return absl::ResourceExhaustedError(absl::StrFormat(
-          "a snapshot of %d bytes does not fit: the server has taken %d of its %d bytes "
-          "(--memory-bytes)",
-          bytes, account->taken_bytes(), account->budget_bytes()));
-    }
-    return std::shared_ptr<Reservation>(new Reservation(std::move(account), bytes));
-  }
-  ~Reservation() { account_->Return(bytes_); }
-
- private:
-  Reservation(std::shared_ptr<SharedAccount> account, int64_t bytes)
-      : account_(std::move(account)), bytes_(bytes) {}
-  const std::shared_ptr<SharedAccount> account_;
-  const int64_t bytes_;
-};
-
-// The snapshot's own memory with its place in the account.
+// A snapshot under way, with its memory's place in an account.
 struct HeldSnapshot {
-  std::shared_ptr<Reservation> reservation;
-  TableSnapshot snapshot;
+  HeldSnapshot(std::shared_ptr<SharedAccount> account_in, int64_t bytes_in)
+      : account(std::move(account_in)), bytes(bytes_in) {}
+  ~HeldSnapshot() { account->Return(bytes); }
+  HeldSnapshot(const HeldSnapshot&) = delete;
+  HeldSnapshot& operator=(const HeldSnapshot&) = delete;
+
+  const std::shared_ptr<SharedAccount> account;
+  const int64_t bytes;
+  TableSnapshot copy;  // arrays only if it has room for them
+  bool copied = false;
+  int64_t changes = 0;  // of the table, when this was taken
 };
 
-absl::StatusOr<std::shared_ptr<const TableSnapshot>> Copy(const AnyTable& table,
-                                                          std::shared_ptr<SharedAccount> account) {
-  auto held = std::make_shared<HeldSnapshot>();
-  const TableMetrics metrics = table.get().Metrics();
-  MUSTER_ASSIGN_OR_RETURN(held->reservation,
-                          Reservation::Take(std::move(account), metrics.table_bytes));
-  held->snapshot = table.get().Snapshot();
-  return std::shared_ptr<const TableSnapshot>(held, &held->snapshot);
+// A copy of the table, if there is room for one beside it: the table goes on meanwhile. Else it is
+// read piece by piece, which needs little, and ends if the table changes.
+absl::StatusOr<std::shared_ptr<HeldSnapshot>> Hold(Table& table, TableHost& host,
+                                                   const std::shared_ptr<SharedAccount>& account) {
+  if (table.restoring()) {
+    return absl::UnavailableError(
+        absl::StrFormat("table \"%s\" is being restored; try again", host.name()));
+  }
+  const TableMetrics metrics = table.Metrics();
+  if (account->TryTake(metrics.table_bytes)) {
+    auto held = std::make_shared<HeldSnapshot>(account, metrics.table_bytes);
+    held->copy = table.Snapshot();
+    held->copied = true;
+    return held;
+  }
+  // Its rows' numbers, a message that is sent and one that is made.
+  const int64_t bytes = metrics.rows * static_cast<int64_t>(sizeof(int64_t)) + 2 * kBulkChunkBytes;
+  if (!host.answers()->TryTakeOrBeAlone(bytes)) {
+    return absl::ResourceExhaustedError(absl::StrFormat(
+        "a snapshot needs %d bytes; other answers have taken %d of %d (--in-flight-bytes); try "
+        "again later",
+        bytes, host.answers()->taken_bytes(), host.answers()->budget_bytes()));
+  }
+  auto held = std::make_shared<HeldSnapshot>(host.answers(), bytes);
+  held->copy.header = table.Header();
+  held->changes = table.changes();
+  return held;
+}
+
+grpc::Slice SliceOfFloats(absl::Span<const float> values, std::shared_ptr<const void> owner) {
+  return SliceOver(
+      {reinterpret_cast<const std::byte*>(values.data()), values.size() * sizeof(float)},
+      std::move(owner));
 }
 
 class SnapshotReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> {
@@ -72,15 +88,17 @@ class SnapshotReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> 
     MUSTER_RETURN_IF_ERROR(DecodeFrame(bytes, &request, &payload));
     MUSTER_ASSIGN_OR_RETURN(const std::shared_ptr<TableHost> host,
                             parts_.tables.Find(request.table()));
+    host_ = host;
     // Finish comes after this call, so the reactor outlives it.
-    host->Run([this, host](const TableHost::Access& access) -> std::optional<TableHost::Again> {
-      absl::StatusOr<std::shared_ptr<const TableSnapshot>> snapshot =
-          access.closed.ok() ? Copy(access.table, parts_.account) : access.closed;
-      if (!snapshot.ok()) {
-        Finish(ToGrpcStatus(snapshot.status()));
+    host->Run([this](const TableHost::Access& access) -> std::optional<TableHost::Again> {
+      absl::StatusOr<std::shared_ptr<HeldSnapshot>> held =
+          access.closed.ok() ? Hold(access.table.get(), *host_, parts_.account) : access.closed;
+      if (!held.ok()) {
+        Finish(ToGrpcStatus(held.status()));
         return std::nullopt;
       }
-      writer_.emplace(*std::move(snapshot), host->spec());
+      held_ = *std::move(held);
+      writer_.emplace(held_->copy.header, host_->spec());
       WriteNext();
       return std::nullopt;
     });
@@ -88,13 +106,48 @@ class SnapshotReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> 
   }
 
   void WriteNext() {
-    std::optional<grpc::ByteBuffer> next = writer_->Next();
-    if (!next.has_value()) {
-      Finish(grpc::Status::OK);
+    if (held_->copied) {
+      Write(writer_->Next([this](int array, int64_t offset, int64_t count) {
+        const absl::Span<const float> values = held_->copy.arrays[static_cast<size_t>(array)];
+        return SliceOfFloats(values.subspan(offset, count), held_);
+      }));
       return;
     }
-    outgoing_ = *std::move(next);
-    StartWrite(&outgoing_);
+    host_->Run([this](const TableHost::Access& access) -> std::optional<TableHost::Again> {
+      if (!access.closed.ok()) {
+        Finish(ToGrpcStatus(access.closed));
+        return std::nullopt;
+      }
+      Write(writer_->Next([&](int array, int64_t offset, int64_t count) {
+        return Piece(access.table.get(), array, offset, count);
+      }));
+      return std::nullopt;
+    });
+  }
+
+  absl::StatusOr<grpc::Slice> Piece(const Table& table, int array, int64_t offset,
+                                    int64_t count) const {
+    if (table.changes() != held_->changes) {
+      return absl::AbortedError(absl::StrFormat(
+          "table \"%s\" changed while its snapshot was sent, and the server has no memory for a "
+          "copy beside it (%d of its %d bytes are taken, --memory-bytes); push nothing meanwhile, "
+          "raise the budget, or drop a table",
+          host_->name(), parts_.account->taken_bytes(), parts_.account->budget_bytes()));
+    }
+    const auto values = std::make_shared<std::vector<float>>(static_cast<size_t>(count));
+    table.ReadArray(held_->copy.header, array, offset, absl::MakeSpan(*values));
+    return SliceOfFloats(*values, values);
+  }
+
+  void Write(absl::StatusOr<std::optional<grpc::ByteBuffer>> next) {
+    if (!next.ok()) {
+      Finish(ToGrpcStatus(next.status()));
+    } else if (!next->has_value()) {
+      Finish(grpc::Status::OK);
+    } else {
+      outgoing_ = **std::move(next);
+      StartWrite(&outgoing_);
+    }
   }
 
   void OnWriteDone(bool ok) override {
@@ -112,6 +165,8 @@ class SnapshotReactor final : public grpc::ServerWriteReactor<grpc::ByteBuffer> 
   const ServerParts parts_;
   const std::string peer_;
   const absl::Status entered_;
+  std::shared_ptr<TableHost> host_;
+  std::shared_ptr<HeldSnapshot> held_;
   std::optional<SnapshotWriter> writer_;
   grpc::ByteBuffer outgoing_;
 };

@@ -1,5 +1,6 @@
-// The server's ends of Snapshot and Restore. Memory of a snapshot is taken from the server's
-// account while it is under way. gRPC owns the results until OnDone. Thread-safe.
+// The server's ends of Snapshot and Restore. A snapshot is sent from a copy, which is taken from
+// the server's account; if that has no room, piece by piece from the table, and is ABORTED if this
+// changes meanwhile. gRPC owns the results until OnDone. Thread-safe.
 #ifndef MUSTER_SERVER_PARAMETER_SERVER_RPC_SNAPSHOT_REACTORS_H_
 #define MUSTER_SERVER_PARAMETER_SERVER_RPC_SNAPSHOT_REACTORS_H_
 

@@ -166,6 +166,38 @@ TEST_P(TableRestoreTest, ASnapshotThatIsRefusedLeavesTheTableUsable) {
   EXPECT_TRUE(SameFloats(table.Pull().value(), expected_));
 }
 
+TEST_P(TableRestoreTest, ReadsPiecesOfASnapshotUntilTheTableChanges) {
+  Fixture fixture(GetParam());
+  Table& table = fixture.table();
+  const int64_t created = table.changes();
+  ASSERT_TRUE(fixture.Assign(5).ok());
+  const int64_t assigned = table.changes();
+  EXPECT_GT(assigned, created);
+  ASSERT_TRUE(fixture.Push(1).ok());
+  const int64_t pushed = table.changes();
+  EXPECT_GT(pushed, assigned);
+  const TableSnapshot whole = table.Snapshot();
+  std::mt19937 random(1);
+  for (int array = 0; array < whole.header.array_count; ++array) {
+    for (const Range part : RandomChunks({0, whole.header.array_elements}, 7, random)) {
+      std::vector<float> values(static_cast<size_t>(part.count));
+      table.ReadArray(whole.header, array, part.offset, absl::MakeSpan(values));
+      ASSERT_TRUE(SameFloats(values, PartOf(whole.arrays[static_cast<size_t>(array)], part)));
+    }
+  }
+  ASSERT_TRUE(fixture.Pull().ok());
+  ASSERT_FALSE(fixture.Push(-1).ok());
+  EXPECT_EQ(table.changes(), pushed);
+  ASSERT_TRUE(fixture.Push(2).ok());
+  EXPECT_GT(table.changes(), pushed);
+  Fixture other(GetParam());
+  ASSERT_TRUE(other.table().BeginRestore(whole.header).ok());
+  EXPECT_TRUE(other.table().restoring());
+  EXPECT_GT(other.table().changes(), created);
+  other.table().AbortRestore();
+  EXPECT_FALSE(other.table().restoring());
+}
+
 TEST_P(TableRestoreTest, ReplacesWhatWasAssigned) {
   const TableSnapshot snapshot = Pushed();
   Fixture table(GetParam());

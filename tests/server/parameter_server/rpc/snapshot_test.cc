@@ -161,5 +161,43 @@ TEST_F(FullServerTest, CanBePulledFrom) {
   EXPECT_THAT(values, Each(-1.0f));
 }
 
+TEST_F(FullServerTest, CanBeSaved) {
+  const auto parts = SnapshotOf(*table_);
+  ASSERT_TRUE(parts.ok()) << parts.status();
+  TestServer larger;
+  v1::TableSpec spec = SparseSpec(int64_t{1} << 36, kWidth);
+  spec.set_consistency(v1::TableSpec::ASYNCHRONOUS);
+  const auto copy = OpenTable({larger.address()}, spec, 0);
+  const absl::Status restored = RestoreFrom(*copy, *parts);
+  ASSERT_TRUE(restored.ok()) << restored;
+  std::vector<float> values(rows_.size() * kWidth);
+  ASSERT_TRUE(copy->PullRows(0, rows_, absl::MakeSpan(values)).ok());
+  EXPECT_THAT(values, Each(-1.0f));
+  EXPECT_TRUE(copy->PushRows({.step = step_}, {{1}}, Ones(1)).ok()) << "its steps are known";
+}
+
+TEST(SnapshotTest, WithoutRoomForACopyEndsIfTheTableChanges) {
+  constexpr int64_t kLarge = 12 << 20;  // far more than connections buffer
+  ParameterServerOptions options;
+  options.memory_bytes = 7 * kLarge;
+  TestServer server(options);
+  v1::TableSpec spec = DenseSpec(kLarge);
+  spec.set_consistency(v1::TableSpec::ASYNCHRONOUS);
+  const auto table = OpenTable({server.address()}, spec, 0);
+  EXPECT_TRUE(SnapshotOf(*table).ok()) << "nobody pushes";
+  grpc::ClientContext context;
+  v1::SnapshotRequest request;
+  request.set_table("t");
+  const auto reader = server.stub().Snapshot(&context, request);
+  v1::TableSnapshotPart part;
+  ASSERT_TRUE(reader->Read(&part));
+  ASSERT_TRUE(table->Push({.step = 1}, std::vector<float>(kLarge, 1.0f)).ok());
+  while (reader->Read(&part)) {
+  }
+  const grpc::Status status = reader->Finish();
+  EXPECT_EQ(status.error_code(), grpc::StatusCode::ABORTED);
+  EXPECT_THAT(status.error_message(), HasSubstr("changed while its snapshot was sent"));
+}
+
 }  // namespace
 }  // namespace muster
