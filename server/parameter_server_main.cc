@@ -57,9 +57,10 @@ void Declare(CLI::App& app, Flags& flags) {
                "of pushes and for readers");
   DeclareBytes(app, "--held-bytes", server.held_bytes,
                "Of one table: pushes before their turn, and old versions that are still read");
-  DeclareBytes(app, "--in-flight-bytes", server.in_flight_bytes,
-               "Requests read ahead of their turn, over all calls; and as much again for answers that are "
-               "copies of rows");
+  DeclareBytes(
+      app, "--in-flight-bytes", server.in_flight_bytes,
+      "Requests read ahead of their turn, over all calls; and as much again for answers that are "
+      "copies of rows");
   DeclareBytes(app, "--transport-bytes", server.transport_bytes,
                "What gRPC may take for what it receives and sends");
   app.add_option("--max-tables", server.max_tables, "Tables")

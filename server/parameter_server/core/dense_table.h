@@ -3,8 +3,8 @@
 // Synchronous. Step k is applied once all micro-batches of it have been pushed, for all elements of
 // the table that train; padding and frozen tensors need none, and what is pushed for them is
 // ignored. The sum is the canonical one (canonical_sum.h), so its bits depend neither on the order
-// of arrival, nor on how pushes are cut, nor on who sends them: they are those that workers make of
-// the same contributions by all-reduce. A push of step version + 2 or later waits: the step under
+// of arrival, nor on how pushes are cut: they are those that workers make of the same contributions
+// by all-reduce. A push of step version + 2 or later waits: the step under
 // way is all that is held.
 //
 // Bounded staleness, asynchronous. A push is applied when all of it is there. Steps of one

@@ -1,5 +1,7 @@
 #include "server/parameter_server/rpc/parameter_server.h"
 
+#include <algorithm>
+#include <map>
 #include <optional>
 #include <thread>
 #include <utility>
@@ -48,6 +50,12 @@ struct ParameterServer::Impl {
           return Look(access, asked);
         });
       }
+      {
+        absl::MutexLock lock(&skipped_mutex);
+        std::erase_if(skipped, [&](const auto& entry) {
+          return std::find(names.begin(), names.end(), entry.first) == names.end();
+        });
+      }
       if (metrics == nullptr) continue;
       metrics->KeepOnly(names);
       metrics->Set({.taken_bytes = account->taken_bytes(),
@@ -69,6 +77,12 @@ struct ParameterServer::Impl {
                                   " gave no sign of life within its lease"),
                      {{"table", table.spec().name}, {"contributor", index}});
     }
+    if (const int64_t skipped = NewlySkipped(table); skipped > 0) {
+      logger.Warning("updates_skipped",
+                     absl::StrCat(skipped, " updates of table ", table.spec().name,
+                                  " were skipped: a NaN or an infinity in the sum"),
+                     {{"table", table.spec().name}, {"version", table.version()}});
+    }
     if (metrics != nullptr) {
       metrics->Set(table.spec().name, {.counts = table.Metrics(),
                                        .version = table.version(),
@@ -76,6 +90,14 @@ struct ParameterServer::Impl {
                                        .waiting = static_cast<int64_t>(table.waiting())});
     }
     return std::nullopt;
+  }
+
+  // How many more updates of the table were skipped since this was last asked.
+  int64_t NewlySkipped(const Table& table) {
+    const int64_t now = table.Metrics().updates_skipped;
+    absl::MutexLock lock(&skipped_mutex);
+    const int64_t before = std::exchange(skipped[table.spec().name], now);
+    return now - before;
   }
 
   const ParameterServerOptions options;
@@ -90,6 +112,9 @@ struct ParameterServer::Impl {
   RunningServer running;
   absl::Notification stopped;
   std::thread ticker;
+  absl::Mutex skipped_mutex;
+  // By table: updates that were skipped, as far as they are in the log.
+  std::map<std::string, int64_t> skipped ABSL_GUARDED_BY(skipped_mutex);
   absl::Mutex mutex;
   bool shut_down ABSL_GUARDED_BY(mutex) = false;
 };
