@@ -8,9 +8,12 @@
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 #include <utility>
 
+#include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
@@ -125,10 +128,43 @@ class PosixReadableFile final : public ReadableFile {
 };
 
 absl::StatusOr<std::unique_ptr<WritableFile>> OpenToWrite(const std::string& path, int flags) {
-  const int descriptor =
-      Retry([&] { return open(path.c_str(), O_WRONLY | O_CREAT | O_CLOEXEC | flags, 0666); });
+  // O_NONBLOCK: to open a pipe that nobody reads would wait for ever. Writing may wait.
+  const int descriptor = Retry([&] {
+    return open(path.c_str(), O_WRONLY | O_CREAT | O_NONBLOCK | O_CLOEXEC | flags, 0666);
+  });
+  if (descriptor < 0 && errno == ENXIO) {
+    return absl::UnavailableError(absl::StrCat(
+        "cannot write ", path, ": it is a pipe or a socket that nobody reads; start its reader"));
+  }
   if (descriptor < 0) return FileError("create", path, errno);
-  return std::make_unique<PosixWritableFile>(descriptor, path);
+  auto file = std::make_unique<PosixWritableFile>(descriptor, path);
+  const int modes = fcntl(descriptor, F_GETFL);
+  if (modes < 0 || fcntl(descriptor, F_SETFL, modes & ~O_NONBLOCK) != 0) {
+    return FileError("open", path, errno);
+  }
+  return file;
+}
+
+// What the kernel's names of this process's descriptors begin with.
+constexpr absl::string_view kOwnDescriptors = "/proc/self/fd/";
+
+// The directory in which `path` lies, without links.
+std::string RealParent(const std::string& path) {
+  std::error_code ignored;
+  return std::filesystem::canonical(ParentDirectory(path), ignored).string();
+}
+
+// Follows one link; absent if `path` is none.
+absl::StatusOr<std::optional<std::string>> FollowLink(const std::string& path) {
+  std::error_code error;
+  const std::filesystem::file_status status = std::filesystem::symlink_status(path, error);
+  if (status.type() == std::filesystem::file_type::not_found) return std::nullopt;
+  if (error) return FileError("inspect", path, error.value());
+  if (status.type() != std::filesystem::file_type::symlink) return std::nullopt;
+  const std::filesystem::path target = std::filesystem::read_symlink(path, error);
+  if (error) return FileError("follow", path, error.value());
+  // An absolute target replaces what is before it.
+  return (std::filesystem::path(ParentDirectory(path)) / target).string();
 }
 
 }  // namespace
@@ -139,6 +175,14 @@ absl::StatusOr<std::unique_ptr<WritableFile>> PosixFileSystem::Create(const std:
 
 absl::StatusOr<std::unique_ptr<WritableFile>> PosixFileSystem::OpenToAppend(
     const std::string& path) {
+  int own = -1;
+  if (absl::StartsWith(path, kOwnDescriptors) &&
+      absl::SimpleAtoi(absl::string_view(path).substr(kOwnDescriptors.size()), &own)) {
+    // Opened anew, a file would have a second position, and one would write over the other.
+    const int descriptor = fcntl(own, F_DUPFD_CLOEXEC, 0);
+    if (descriptor < 0) return FileError("open", path, errno);
+    return std::make_unique<PosixWritableFile>(descriptor, path);
+  }
   return OpenToWrite(path, O_APPEND);
 }
 
@@ -160,6 +204,33 @@ absl::StatusOr<std::unique_ptr<ReadableFile>> PosixFileSystem::Open(const std::s
         absl::StrCat("cannot read ", path, ": it is not a regular file"));
   }
   return std::make_unique<PosixReadableFile>(descriptor, info.st_size, path);
+}
+
+absl::StatusOr<FileDestination> PosixFileSystem::FindDestination(const std::string& path) {
+  constexpr int kMostLinks = 40;  // as the kernel has it
+  struct stat info;
+  const bool exists = stat(path.c_str(), &info) == 0;
+  if (!exists && errno != ENOENT) return FileError("inspect", path, errno);
+  if (exists && S_ISDIR(info.st_mode)) {
+    return absl::InvalidArgumentError(absl::StrCat("cannot write ", path, ": it is a directory"));
+  }
+  FileDestination found{.path = path, .is_stream = exists && !S_ISREG(info.st_mode)};
+  for (int links = 0; links < kMostLinks; ++links) {
+    MUSTER_ASSIGN_OR_RETURN(const std::optional<std::string> next, FollowLink(found.path));
+    if (!next.has_value()) return found;
+    // Links of /proc are no names of files: what stands in them may be none, and whoever has the
+    // file open goes on writing it.
+    const std::string parent = RealParent(found.path);
+    if (absl::StartsWith(parent, "/proc/")) {
+      if (parent == absl::StrCat("/proc/", getpid(), "/fd")) {
+        const std::string number = std::filesystem::path(found.path).filename().string();
+        return FileDestination{.path = absl::StrCat(kOwnDescriptors, number), .is_stream = true};
+      }
+      return FileDestination{.path = found.path, .is_stream = true};
+    }
+    found.path = *next;
+  }
+  return FileError("follow", path, ELOOP);
 }
 
 absl::StatusOr<bool> PosixFileSystem::Exists(const std::string& path) {
@@ -256,14 +327,20 @@ absl::Status WriteFileDurably(FileSystem& files, const std::string& path,
 
 absl::Status ReplaceFileAtomically(FileSystem& files, const std::string& path,
                                    absl::string_view contents) {
-  const std::string temporary = absl::StrCat(path, ".tmp");
+  MUSTER_ASSIGN_OR_RETURN(const FileDestination destination, files.FindDestination(path));
+  if (destination.is_stream) {
+    MUSTER_ASSIGN_OR_RETURN(const auto stream, files.OpenToAppend(destination.path));
+    MUSTER_RETURN_IF_ERROR(stream->Append(contents));
+    return stream->Close();
+  }
+  const std::string temporary = absl::StrCat(destination.path, ".tmp");
   absl::Status status = WriteFileDurably(files, temporary, contents);
-  if (status.ok()) status = files.Rename(temporary, path);
+  if (status.ok()) status = files.Rename(temporary, destination.path);
   if (!status.ok()) {
     files.RemoveAll(temporary).IgnoreError();  // the first error is the one to tell
     return status;
   }
-  return files.SyncDirectory(ParentDirectory(path));
+  return files.SyncDirectory(ParentDirectory(destination.path));
 }
 
 }  // namespace muster

@@ -44,6 +44,12 @@ class ReadableFile {
   virtual absl::StatusOr<size_t> ReadAt(int64_t offset, absl::Span<char> out) const = 0;
 };
 
+struct FileDestination {
+  std::string path;
+  // A device, a pipe or a descriptor of a process: to be written, for it is no file to replace.
+  bool is_stream = false;
+};
+
 class FileSystem {
  public:
   virtual ~FileSystem() = default;
@@ -51,8 +57,16 @@ class FileSystem {
   // Creates the file, or empties the one that is there.
   virtual absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path) = 0;
   // Opens the file to write after its end; creates it if it is missing.
+  // A pipe that nobody reads is UNAVAILABLE, here and with Create, and no reason to wait.
   virtual absl::StatusOr<std::unique_ptr<WritableFile>> OpenToAppend(const std::string& path) = 0;
   virtual absl::StatusOr<std::unique_ptr<ReadableFile>> Open(const std::string& path) = 0;
+
+  // Where a file goes that is written as `path`: behind all links, of which the last may be
+  // dangling. INVALID_ARGUMENT if a directory is there. A file system that has neither links nor
+  // devices says: to `path`.
+  virtual absl::StatusOr<FileDestination> FindDestination(const std::string& path) {
+    return FileDestination{.path = path};
+  }
 
   // True for a file or a directory.
   virtual absl::StatusOr<bool> Exists(const std::string& path) = 0;
@@ -73,6 +87,7 @@ class PosixFileSystem final : public FileSystem {
   absl::StatusOr<std::unique_ptr<WritableFile>> Create(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<WritableFile>> OpenToAppend(const std::string& path) override;
   absl::StatusOr<std::unique_ptr<ReadableFile>> Open(const std::string& path) override;
+  absl::StatusOr<FileDestination> FindDestination(const std::string& path) override;
   absl::StatusOr<bool> Exists(const std::string& path) override;
   absl::StatusOr<std::vector<std::string>> ListDirectory(const std::string& path) override;
   absl::Status CreateDirectories(const std::string& path) override;
@@ -98,6 +113,7 @@ absl::Status WriteFileDurably(FileSystem& files, const std::string& path,
 
 // Replaces `path` so that a reader, or a machine that crashed, sees either the old contents or the
 // new: writes `path`.tmp, syncs it, renames it, syncs the directory. Leaves no `path`.tmp behind.
+// Links are followed and stay; a device, a pipe or this process's /dev/stdout is written as it is.
 absl::Status ReplaceFileAtomically(FileSystem& files, const std::string& path,
                                    absl::string_view contents);
 

@@ -78,10 +78,14 @@ absl::Status CheckCanBeWritten(FileSystem& files, const std::string& path, const
     return absl::InvalidArgumentError(
         absl::StrCat(flag, " ", path, ": is a directory; name a file in it"));
   }
-  MUSTER_ASSIGN_OR_RETURN(const bool exists, files.Exists(ParentDirectory(path)));
+  const absl::StatusOr<FileDestination> destination = files.FindDestination(path);
+  if (!destination.ok()) return Annotate(destination.status(), flag);
+  if (destination->is_stream) return absl::OkStatus();  // whether it is read is seen in the end
+  const std::string parent = ParentDirectory(destination->path);
+  MUSTER_ASSIGN_OR_RETURN(const bool exists, files.Exists(parent));
   if (exists) return absl::OkStatus();
   return absl::InvalidArgumentError(
-      absl::StrCat(flag, " ", path, ": there is no directory ", ParentDirectory(path)));
+      absl::StrCat(flag, " ", path, ": there is no directory ", parent));
 }
 
 int SubmitCommand(const ClientCommandOptions& options, const std::string& file, bool wait,

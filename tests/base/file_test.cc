@@ -1,5 +1,6 @@
 #include "base/file.h"
 
+#include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -107,6 +108,70 @@ TEST_F(FileTest, AReplacementThatFailsLeavesNothingBehind) {
   ASSERT_TRUE(files_.CreateDirectories(Path("r/below")).ok());
   EXPECT_FALSE(ReplaceFileAtomically(files_, Path("r"), "new").ok());
   EXPECT_THAT(files_.ListDirectory(directory_.path()).value(), ElementsAre("r"));
+}
+
+TEST_F(FileTest, AReplacementFollowsLinks) {
+  ASSERT_TRUE(files_.CreateDirectories(Path("d")).ok());
+  ASSERT_TRUE(WriteFileDurably(files_, Path("d/file"), "old").ok());
+  std::filesystem::create_symlink("file", Path("d/inner"));
+  std::filesystem::create_symlink(Path("d/inner"), Path("link"));
+  ASSERT_TRUE(ReplaceFileAtomically(files_, Path("link"), "new").ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(Path("link")));
+  EXPECT_TRUE(std::filesystem::is_symlink(Path("d/inner")));
+  EXPECT_EQ(ReadFile(files_, Path("d/file"), 100).value(), "new");
+  EXPECT_THAT(files_.ListDirectory(Path("d")).value(), ElementsAre("file", "inner"));
+
+  std::filesystem::create_symlink("d/later", Path("dangling"));
+  ASSERT_TRUE(ReplaceFileAtomically(files_, Path("dangling"), "created").ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(Path("dangling")));
+  EXPECT_EQ(ReadFile(files_, Path("d/later"), 100).value(), "created");
+
+  std::filesystem::create_symlink("d", Path("directory"));
+  EXPECT_EQ(ReplaceFileAtomically(files_, Path("directory"), "x").code(),
+            absl::StatusCode::kInvalidArgument);
+  std::filesystem::create_symlink("round", Path("round"));
+  EXPECT_FALSE(ReplaceFileAtomically(files_, Path("round"), "x").ok());
+  EXPECT_TRUE(std::filesystem::is_symlink(Path("round")));
+}
+
+TEST_F(FileTest, APipeIsWrittenAndStaysOne) {
+  ASSERT_EQ(mkfifo(Path("pipe").c_str(), 0600), 0);
+  std::filesystem::create_symlink("pipe", Path("link"));
+  const absl::Status unread = ReplaceFileAtomically(files_, Path("link"), "x");
+  EXPECT_EQ(unread.code(), absl::StatusCode::kUnavailable);
+  EXPECT_THAT(std::string(unread.message()), HasSubstr("nobody reads"));
+
+  const int reader = open(Path("pipe").c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  ASSERT_GE(reader, 0);
+  ASSERT_TRUE(ReplaceFileAtomically(files_, Path("link"), "text").ok());
+  char buffer[8] = {};
+  EXPECT_EQ(read(reader, buffer, sizeof(buffer)), 4);
+  EXPECT_EQ(std::string(buffer), "text");
+  close(reader);
+  EXPECT_TRUE(std::filesystem::is_fifo(Path("pipe")));
+  EXPECT_THAT(files_.ListDirectory(directory_.path()).value(), ElementsAre("link", "pipe"));
+}
+
+// As /dev/stdout is, when a shell sends it to a file.
+TEST_F(FileTest, AnOpenDescriptorIsWrittenWhereItStands) {
+  const int descriptor = open(Path("out").c_str(), O_WRONLY | O_CREAT | O_CLOEXEC, 0600);
+  ASSERT_GE(descriptor, 0);
+  std::filesystem::create_symlink("/proc/self/fd/" + std::to_string(descriptor), Path("link"));
+  ASSERT_EQ(write(descriptor, "before ", 7), 7);
+  ASSERT_TRUE(ReplaceFileAtomically(files_, Path("link"), "between ").ok());
+  ASSERT_EQ(write(descriptor, "after", 5), 5);
+  close(descriptor);
+  EXPECT_EQ(ReadFile(files_, Path("out"), 100).value(), "before between after");
+}
+
+TEST_F(FileTest, FindsWhereAFileGoes) {
+  std::filesystem::create_symlink("nowhere/file", Path("link"));
+  EXPECT_EQ(files_.FindDestination(Path("link")).value().path, Path("nowhere/file"));
+  EXPECT_EQ(files_.FindDestination(Path("new")).value().path, Path("new"));
+  EXPECT_FALSE(files_.FindDestination(Path("new")).value().is_stream);
+  EXPECT_TRUE(files_.FindDestination("/dev/null").value().is_stream);
+  EXPECT_EQ(files_.FindDestination(directory_.path()).status().code(),
+            absl::StatusCode::kInvalidArgument);
 }
 
 TEST_F(FileTest, AFullDiskIsResourceExhausted) {
