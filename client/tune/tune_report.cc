@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/status_macros.h"
 #include "client/tune/local_mesh.h"
@@ -113,6 +114,11 @@ absl::StatusOr<TuneReport> MakeTuneReport(const TuneRequest& request, FileSystem
     report.warnings = std::move(tuned.warnings);
     return absl::OkStatus();
   }));
+  if (const absl::Status measured = CheckMeasured(*report.model); !measured.ok()) {
+    return Annotate(measured, absl::StrCat("a budget of ", absl::FormatDuration(request.budget),
+                                           " (--budget-ms) is too short; the default is ",
+                                           absl::FormatDuration(TuneRequest().budget)));
+  }
   for (const int64_t bytes : request.bytes) {
     const ChoiceRequest question =
         mesh->At(0).ChoiceRequestFor(request.collective, bytes / kElement, DType::kF32);

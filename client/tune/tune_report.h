@@ -51,6 +51,7 @@ struct TuneReport {
 };
 
 // Measures, with threads as ranks; takes about the budget, and with `verify` seconds for each size.
+// FAILED_PRECONDITION: the budget is too short to measure the links.
 absl::StatusOr<TuneReport> MakeTuneReport(const TuneRequest& request, FileSystem& files);
 
 // "1KiB-64MiB" (by fours), "64KiB,1MiB", "4096": in bytes, each a multiple of 4. INVALID_ARGUMENT

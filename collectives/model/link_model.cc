@@ -1,5 +1,6 @@
 #include "collectives/model/link_model.h"
 
+#include <algorithm>
 #include <cmath>
 #include <optional>
 
@@ -179,6 +180,27 @@ double FactorOf(const LinkModel& model, Collective collective, Algorithm algorit
 
 bool IsMeasured(const LinkModel& model, Collective collective, Algorithm algorithm) {
   return !PointsFor(model, collective, algorithm).empty();
+}
+
+absl::Status CheckMeasured(const LinkModel& model) {
+  if (model.ranks == 1) return absl::OkStatus();
+  const auto positive = [](absl::Span<const RateAt> rates) {
+    return std::all_of(rates.begin(), rates.end(),
+                       [](const RateAt& at) { return at.seconds_per_byte > 0; });
+  };
+  const char* missing = nullptr;
+  if (!(model.latency_seconds > 0)) {
+    missing = "latency";
+  } else if (model.wire.empty() || !positive(model.wire) || !positive(model.one_way)) {
+    missing = "the rate of links";
+  } else if (model.reduce.empty() || !positive(model.reduce)) {
+    missing = "the rate of adding";
+  } else if (!positive(model.shared) || (!model.shared.empty() && !(model.meet_seconds > 0))) {
+    missing = "the rate of shared memory";
+  }
+  if (missing == nullptr) return absl::OkStatus();
+  return absl::FailedPreconditionError(absl::StrCat(missing, " of ", model.ranks, " ranks over ",
+                                                    model.transport, " was not measured"));
 }
 
 std::string ToText(const LinkModel& model) {

@@ -60,6 +60,10 @@ double FactorOf(const LinkModel& model, Collective collective, Algorithm algorit
 // Whether such a factor was measured; otherwise it is 1.
 bool IsMeasured(const LinkModel& model, Collective collective, Algorithm algorithm);
 
+// Whether times can be predicted by it: FAILED_PRECONDITION says what was not measured, if latency,
+// rates or what shared memory takes are missing or 0 (a rank alone has none of them).
+absl::Status CheckMeasured(const LinkModel& model);
+
 // Lines of words. Numbers are rounded to six digits: ranks agree on the text, not on a model.
 std::string ToText(const LinkModel& model);
 // INVALID_ARGUMENT names line and word. Takes what ToText gives and nothing that no measurement can

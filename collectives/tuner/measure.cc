@@ -31,6 +31,8 @@ constexpr int64_t kWarmUpShare = 4;
 // Share of the budget for the mesh's own numbers; the rest is for algorithms.
 constexpr double kShareOfRates = 0.4;
 
+// Of what a vector takes whose rate is measured, its bytes take this share at least.
+constexpr double kLeastShareOfBytes = 0.1;
 // Algorithms that the formula makes so many times slower than the best are not measured.
 constexpr double kHopeless = 4;
 
@@ -207,7 +209,9 @@ class Measurement {
     gather.size = size();
     gather.counts = EvenCounts(count, size());
     const auto rate = [](double time, double fixed, double with_one) {
-      return with_one > fixed ? std::max(0.0, time - fixed) / (with_one - fixed) : 0.0;
+      // Bytes take time, even where they are lost in the noise of the latency.
+      const double of_bytes = std::max(kLeastShareOfBytes * time, time - fixed);
+      return with_one > fixed ? of_bytes / (with_one - fixed) : 0.0;
     };
     LinkModel bare = model_;
     bare.wire.clear();

@@ -58,11 +58,15 @@ absl::StatusOr<LinkModel> LoadModel(FileSystem& files, const std::string& direct
       model->ranks != static_cast<int>(identity.hosts.size())) {
     return damaged("the model is that of another mesh");
   }
+  if (const absl::Status measured = CheckMeasured(*model); !measured.ok()) {
+    return damaged(measured.message());
+  }
   return model;
 }
 
 absl::Status StoreModel(FileSystem& files, const std::string& directory,
                         const MeshIdentity& identity, const LinkModel& model) {
+  MUSTER_RETURN_IF_ERROR(Annotate(CheckMeasured(model), "no model is kept"));
   MUSTER_RETURN_IF_ERROR(files.CreateDirectories(directory));
   const std::string text = ToText(model);
   return ReplaceFileAtomically(files, ModelPath(directory, identity),

@@ -29,10 +29,12 @@ std::string Describe(const MeshIdentity& identity);
 // The file of a mesh in the directory.
 std::string ModelPath(const std::string& directory, const MeshIdentity& identity);
 
-// NOT_FOUND: there is none. DATA_LOSS: there is one that is damaged, or another mesh's.
+// NOT_FOUND: there is none. DATA_LOSS: there is one that is damaged, another mesh's, or not
+// measured (CheckMeasured).
 absl::StatusOr<LinkModel> LoadModel(FileSystem& files, const std::string& directory,
                                     const MeshIdentity& identity);
-// Makes the directory if it is missing.
+// Makes the directory if it is missing. FAILED_PRECONDITION: the model is not measured; no file is
+// written.
 absl::Status StoreModel(FileSystem& files, const std::string& directory,
                         const MeshIdentity& identity, const LinkModel& model);
 

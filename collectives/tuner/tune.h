@@ -36,7 +36,8 @@ struct Tuned {
 // What a rank has, the others need not have. In this order: `known` of any rank if it is of this
 // mesh; a file of any rank; `known` of a larger mesh of the same transport and hosts among which
 // those of this one are (so that a death costs no measuring); measuring, after which rank 0 keeps a
-// file. Files that cannot be read or written are warnings. Errors are those of the mesh.
+// file. Files that cannot be read or written are warnings, and so is a model for which the budget
+// was too short to measure the links (CheckMeasured): it is not kept. Errors are those of the mesh.
 absl::StatusOr<Tuned> TuneCommunicator(Communicator& communicator, FileSystem& files,
                                        const TuneOptions& options, const KnownModel* known);
 

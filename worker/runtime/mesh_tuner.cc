@@ -43,12 +43,12 @@ absl::Status MeshTuner::Tune(Communicator& communicator, const View& view,
       const Tuned tuned,
       TuneCommunicator(communicator, files_, options, known_.has_value() ? &*known_ : nullptr));
   in_use_ = tuned.model;
-  // The model of a larger mesh is not that of this one.
-  if (tuned.model->ranks == communicator.world_size()) {
+  // The model of a larger mesh is not that of this one, and one without numbers is none.
+  if (tuned.model->ranks == communicator.world_size() && CheckMeasured(*tuned.model).ok()) {
     known_ = KnownModel{options.identity, tuned.model};
   }
   for (const std::string& warning : tuned.warnings) {
-    logger_.Warning("model_file_unusable", "a kept model of the mesh is of no use",
+    logger_.Warning("model_file_unusable", "a model of the mesh cannot be taken or kept",
                     {{"error", warning}});
   }
   const AlgorithmExplanation bucket = communicator.ExplainChoice(

@@ -88,7 +88,6 @@ TEST_P(TuneCollectivesTest, EveryCollectiveOfAllRanks) {
     request.collective = collective;
     request.bytes = {4096};
     request.any_order = true;
-    request.budget = absl::Milliseconds(1);
     request.verify = true;
     const auto report = MakeTuneReport(request, files_);
     ASSERT_TRUE(report.ok()) << Name(collective) << ": " << report.status();
@@ -113,6 +112,18 @@ TEST_P(TuneCollectivesTest, AKeptModelIsTakenAndADamagedOneIsAWarning) {
   ASSERT_TRUE(anew.ok()) << anew.status();
   EXPECT_THAT(anew->source, HasSubstr("measured"));
   EXPECT_THAT(ReportLines(request, *anew, false)[2], HasSubstr("warning"));
+}
+
+TEST_P(TuneCollectivesTest, ABudgetInWhichNothingIsMeasuredIsAnErrorAndKeepsNothing) {
+  const TemporaryDirectory cache;
+  TuneRequest request = Request();
+  request.cache_directory = cache.path();
+  request.budget = absl::Nanoseconds(1);
+  const absl::Status status = MakeTuneReport(request, files_).status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition) << status;
+  EXPECT_THAT(std::string(status.message()), HasSubstr("--budget-ms"));
+  EXPECT_THAT(std::string(status.message()), HasSubstr("was not measured"));
+  EXPECT_THAT(*files_.ListDirectory(cache.path()), IsEmpty());
 }
 
 INSTANTIATE_TEST_SUITE_P(InProcess, TuneCollectivesTest, testing::Values("inproc"));

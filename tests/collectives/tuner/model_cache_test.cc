@@ -2,7 +2,8 @@
 
 #include <string>
 
-#include "absl/strings/str_replace.h"
+#include "absl/strings/str_format.h"
+#include "base/random.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/base/temporary_directory.h"
@@ -22,6 +23,7 @@ LinkModel Model() {
   model.ranks = 3;
   model.latency_seconds = 1e-5;
   model.wire = {{1024, 1e-9}};
+  model.reduce = {{1024, 1e-10}};
   return model;
 }
 
@@ -85,6 +87,37 @@ TEST_F(ModelCacheTest, AModelOfAnotherMeshIsDataLoss) {
   other.ranks = 4;
   ASSERT_TRUE(StoreModel(files_, directory(), Identity(), other).ok());
   EXPECT_EQ(Load().code(), absl::StatusCode::kDataLoss);
+}
+
+TEST_F(ModelCacheTest, AModelThatWasNotMeasuredIsNeitherKeptNorTaken) {
+  for (const auto& change : std::vector<void (*)(LinkModel&)>{
+           [](LinkModel& m) { m.latency_seconds = 0; }, [](LinkModel& m) { m.wire.clear(); },
+           [](LinkModel& m) { m.wire[0].seconds_per_byte = 0; },
+           [](LinkModel& m) {
+             m.one_way = {{1024, 0}};
+           },
+           [](LinkModel& m) { m.reduce.clear(); },
+           [](LinkModel& m) {
+             m.shared = {{1024, 1e-9}};
+           },
+           [](LinkModel& m) {
+             m.meet_seconds = 1e-6, m.shared = {{1024, 0}};
+           }}) {
+    LinkModel model = Model();
+    change(model);
+    const absl::Status stored = StoreModel(files_, directory(), Identity(), model);
+    EXPECT_EQ(stored.code(), absl::StatusCode::kFailedPrecondition) << ToText(model);
+    EXPECT_EQ(Load().code(), absl::StatusCode::kNotFound);
+  }
+  // As an earlier version kept one.
+  ASSERT_TRUE(StoreModel(files_, directory(), Identity(), Model()).ok());
+  LinkModel zero = Model();
+  zero.latency_seconds = 0;
+  const std::string text = ToText(zero);
+  WriteTestFile(path(), absl::StrFormat("mesh %s\nchecksum %016x\n%s", Describe(Identity()),
+                                        StableHash(text), text));
+  EXPECT_EQ(Load().code(), absl::StatusCode::kDataLoss);
+  EXPECT_THAT(std::string(Load().message()), HasSubstr("latency of 3 ranks"));
 }
 
 TEST_F(ModelCacheTest, ADirectoryThatCannotBeIsAnError) {

@@ -173,9 +173,14 @@ TEST_P(KeptModelTest, WithoutTimeTheModelIsJustShort) {
   TestFleet fleet = MakeFleet(kind(), size());
   TuneOptions options = OptionsOf(fleet);
   options.measure.budget = absl::ZeroDuration();
+  options.cache_directory = temporary_.path();
   const auto tuned = TuneAll(fleet, options, std::vector<const KnownModel*>(size()));
   EXPECT_THAT(tuned[0]->model->factors, IsEmpty());
   EXPECT_EQ(*tuned[0]->model, *tuned[2]->model);
+  // And no later start goes by it.
+  ASSERT_EQ(tuned[0]->warnings.size(), 1u);
+  EXPECT_THAT(tuned[0]->warnings[0], HasSubstr("was not measured"));
+  EXPECT_THAT(*files_.ListDirectory(temporary_.path()), IsEmpty());
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, KeptModelTest,
