@@ -67,14 +67,19 @@ struct CoordinatorClient::Impl {
     return shut_down;
   }
 
+  // Of a call that begins at `start`.
+  absl::Time DeadlineOf(absl::Time start) const {
+    return std::min(start + options.timeout, options.deadline);
+  }
+
   // Waits, unless the client is shut down.
   void Sleep(absl::Duration duration) {
     absl::MutexLock lock(&mutex);
     mutex.AwaitWithTimeout(absl::Condition(&shut_down), duration);
   }
 
-  // What a person can do about it, beside what gRPC says.
-  absl::Status Explain(const grpc::Status& status) {
+  // What a person can do about it, beside what gRPC says. `waited`: how long the call could take.
+  absl::Status Explain(const grpc::Status& status, absl::Duration waited) {
     if (status.ok()) return absl::OkStatus();
     if (IsShutDown()) return ShutDownError();
     // What the coordinator itself says of a worker is no failure to reach the coordinator.
@@ -87,7 +92,7 @@ struct CoordinatorClient::Impl {
     if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED && !of_worker) {
       return absl::DeadlineExceededError(
           absl::StrCat("coordinator ", options.address, " did not answer within ",
-                       absl::FormatDuration(options.timeout),
+                       absl::FormatDuration(absl::Ceil(waited, absl::Milliseconds(1))),
                        "; it may be overloaded, stopped or behind a broken network"));
     }
     return FromGrpcStatus(status, absl::StrCat("coordinator ", options.address));
@@ -99,19 +104,20 @@ struct CoordinatorClient::Impl {
 
   template <typename Request, typename Response>
   absl::StatusOr<Response> Invoke(Method<Request, Response> method, const Request& request,
-                                  absl::Time deadline) {
+                                  absl::Time start) {
     MUSTER_RETURN_IF_ERROR(address);
     Call call(this);
+    const absl::Time deadline = DeadlineOf(start);
     call.context.set_deadline(absl::ToChronoTime(deadline));
     Response response;
     const grpc::Status status = (stub.get()->*method)(&call.context, request, &response);
-    if (!status.ok()) return Explain(status);
+    if (!status.ok()) return Explain(status, std::max(deadline - start, absl::ZeroDuration()));
     return response;
   }
 
   template <typename Request, typename Response>
   absl::StatusOr<Response> Invoke(Method<Request, Response> method, const Request& request) {
-    return Invoke(method, request, absl::Now() + options.timeout);
+    return Invoke(method, request, absl::Now());
   }
 
   const CoordinatorClientOptions options;
@@ -131,12 +137,12 @@ absl::StatusOr<v1::Job> CoordinatorClient::SubmitJob(const v1::JobDescription& d
   v1::SubmitJobRequest request;
   *request.mutable_description() = description;
   request.set_request_id(NewRequestId());
-  const absl::Time deadline = absl::Now() + impl_->options.timeout;
+  const absl::Time start = absl::Now();
   absl::Duration backoff = kFirstBackoff;
   while (true) {
-    auto response = impl_->Invoke(&v1::Coordinator::StubInterface::SubmitJob, request, deadline);
+    auto response = impl_->Invoke(&v1::Coordinator::StubInterface::SubmitJob, request, start);
     if (response.ok()) return std::move(*response->mutable_job());
-    if (!MayRetry(response.status()) || absl::Now() + backoff >= deadline) {
+    if (!MayRetry(response.status()) || absl::Now() + backoff >= impl_->DeadlineOf(start)) {
       return response.status();
     }
     impl_->Sleep(backoff);
@@ -243,7 +249,7 @@ absl::StatusOr<v1::Job> CoordinatorClient::WatchJob(
       // Not by this client: a coordinator that shuts down does not wait for its streams for ever.
       ended = grpc::Status(grpc::StatusCode::UNAVAILABLE, "the coordinator ended the stream");
     }
-    const absl::Status status = impl_->Explain(ended);
+    const absl::Status status = impl_->Explain(ended, impl_->options.timeout);
     if (!MayRetry(status)) return status;
     if (absl::Now() - last_heard > patience) return status;
     if (!lost && on_lost) on_lost(status);

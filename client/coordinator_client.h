@@ -22,6 +22,8 @@ struct CoordinatorClientOptions {
   std::string address = "127.0.0.1:7070";
   // Deadline of one call.
   absl::Duration timeout = absl::Seconds(10);
+  // No call but WatchJob lasts beyond it.
+  absl::Time deadline = absl::InfiniteFuture();
   // WatchJob gives up after this long without reaching the coordinator again; after `timeout` if it
   // has never been reached.
   absl::Duration watch_patience = absl::Seconds(60);

@@ -272,14 +272,17 @@ bool SameStrategy(const v1::Strategy& a, const v1::Strategy& b) {
 
 int SwitchCommand(const ClientCommandOptions& options, const std::string& job_id,
                   const StrategyChange& change, absl::Duration timeout, Console* console) {
-  CoordinatorClient client({.address = options.coordinator});
+  const absl::Time deadline = absl::Now() + timeout;
+  CoordinatorClient client({.address = options.coordinator, .deadline = deadline});
   absl::StatusOr<v1::Job> job = client.GetJob(job_id);
   if (!job.ok()) return Fail(job.status());
   v1::Strategy wanted = job->strategy();
   const bool was_automatic = wanted.policy() == v1::Strategy::AUTO;
   if (absl::Status changed = Change(change, &wanted); !changed.ok()) return Complain(changed, 2);
-  const absl::Time deadline = absl::Now() + timeout;
   job = client.SwitchJob(job_id, wanted);
+  if (absl::IsDeadlineExceeded(job.status())) {
+    return Fail(Annotate(job.status(), "whether the switch is recorded is not known"));
+  }
   if (!job.ok()) return Fail(job.status());
   wanted = job->strategy();  // with what was left open
   if (wanted.policy() == v1::Strategy::AUTO) {
@@ -298,15 +301,20 @@ int SwitchCommand(const ClientCommandOptions& options, const std::string& job_id
     if (!SameStrategy(job->strategy(), wanted)) {
       return Complain(absl::AbortedError("another strategy was asked for meanwhile"), 1);
     }
-    if (absl::Now() > deadline) {
+    absl::SleepFor(std::min(absl::Milliseconds(50), deadline - absl::Now()));
+    if (absl::Now() >= deadline) {
       return Complain(absl::DeadlineExceededError(absl::StrCat(
                           "the switch is recorded and not yet in force after ",
                           absl::FormatDuration(timeout), "; see muster status ", job_id)),
                       1);
     }
-    absl::SleepFor(absl::Milliseconds(50));
     job = client.GetJob(job_id);
-    if (!job.ok()) return Fail(job.status());
+    if (!job.ok()) {
+      return Fail(Annotate(job.status(),
+                           absl::StrCat("the switch is recorded, and was not yet in force when the "
+                                        "coordinator answered last; see muster status ",
+                                        job_id)));
+    }
   }
   if (options.json) {
     console->Line(MessageToJson(*job));
