@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/control/state_memory.h"
+#include "base/text.h"
 #include "worker/compression/gradient_codec.h"
 #include "worker/compression/residuals.h"
 #include "worker/runtime/step_buffers.h"
@@ -54,9 +55,10 @@ absl::Status CheckMemory(const JobContext& job, MemberRole role, std::optional<i
     if (needed <= *available) return absl::OkStatus();
     return absl::ResourceExhaustedError(absl::StrFormat(
         "this worker's memory is too small for the job: its %d parameters, gradients and optimizer "
-        "state take %d MiB (%s%s), %d MiB are available; use a smaller model, fewer workers on "
-        "this machine, a larger one, or another strategy",
-        job.layout().parameter_count(), needed >> 20, ToString(strategy), when, *available >> 20));
+        "state take %s (%s%s), %s are available; use a smaller model, fewer workers on this "
+        "machine, a larger one, or another strategy",
+        job.layout().parameter_count(), ByteText(needed), ToString(strategy), when,
+        ByteText(*available)));
   };
   if (!spec.automatic) {
     if (absl::Status fits = check(spec.strategy, ""); !fits.ok()) return fits;

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/control/state_memory.h"
+#include "base/text.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "state/view_map.h"
@@ -158,6 +159,11 @@ TEST_F(CheckMemoryTest, LooksAtEveryStrategyOfTheSchedule) {
   const absl::Status refused = CheckMemory(*Job(spec_), MemberRole::kWorker, sharded);
   EXPECT_EQ(refused.code(), absl::StatusCode::kResourceExhausted);
   EXPECT_THAT(refused.message(), HasSubstr("(stage 1, 3 replicas, after step 7)"));
+  // As policy auto writes bytes, down to the smallest.
+  EXPECT_THAT(refused.message(), HasSubstr(absl::StrCat(ByteText(sharded), " are available")));
+  EXPECT_THAT(CheckMemory(*Job(spec_), MemberRole::kWorker, 512).message(),
+              HasSubstr(absl::StrCat("state take ", ByteText(sharded), " (stage 3, 0 replicas), ",
+                                     "512 B are available")));
   // What the coordinator chooses it compares itself.
   spec_.switches[0].automatic = true;
   EXPECT_TRUE(CheckMemory(*Job(spec_), MemberRole::kWorker, sharded).ok());
