@@ -284,6 +284,11 @@ std::string JobDetails(const v1::Job& job) {
     } else if (const std::string groups = ShardGroupsText(job); !groups.empty()) {
       rows.push_back({"shard groups", groups});
     }
+  } else if (job.has_strategy() && !job.has_ended_at()) {
+    // What it will begin by, or go on by: a switch may have been recorded before.
+    rows.push_back({"strategy", job.strategy().policy() == v1::Strategy::AUTO
+                                    ? "policy auto"
+                                    : StrategyText(job.strategy())});
   }
   for (const v1::PathInUse& path : job.paths()) {
     rows.push_back({"path", job.paths_size() == 1

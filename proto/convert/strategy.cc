@@ -157,12 +157,12 @@ absl::StatusOr<AskedStrategy> AskedStrategyFromProto(const v1::Strategy& strateg
       return FieldError(Field(path, "policy"), "MANUAL, AUTO or absent",
                         absl::StrCat("number ", static_cast<int>(strategy.policy())));
   }
-  MUSTER_ASSIGN_OR_RETURN(asked.strategy, StrategyFromProto(strategy, defaults, path));
-  if (!asked.automatic) return asked;
-  const char* const given = strategy.sync() != v1::Strategy::SYNC_UNSPECIFIED ? "sync"
-                            : strategy.stage() != 0                           ? "stage"
-                            : strategy.servers() != 0                         ? "servers"
-                            : strategy.mixed()                                ? "mixed"
+  // Before what is given is compared with itself: none of it may be there.
+  const char* const given = !asked.automatic                                    ? nullptr
+                            : strategy.sync() != v1::Strategy::SYNC_UNSPECIFIED ? "sync"
+                            : strategy.stage() != 0                             ? "stage"
+                            : strategy.servers() != 0                           ? "servers"
+                            : strategy.mixed()                                  ? "mixed"
                             : strategy.shard_group() != v1::Strategy::SHARD_GROUP_UNSPECIFIED
                                 ? "shard_group"
                             : strategy.shard_group_size() != 0 ? "shard_group_size"
@@ -171,6 +171,8 @@ absl::StatusOr<AskedStrategy> AskedStrategyFromProto(const v1::Strategy& strateg
     return absl::InvalidArgumentError(absl::StrCat(
         Field(path, given), ": must be absent with policy AUTO, where the coordinator chooses it"));
   }
+  MUSTER_ASSIGN_OR_RETURN(asked.strategy, StrategyFromProto(strategy, defaults, path));
+  if (!asked.automatic) return asked;
   const SyncAlgorithm algorithm = asked.strategy.algorithm;
   if (algorithm != SyncAlgorithm::kAutomatic && algorithm != SyncAlgorithm::kRing &&
       algorithm != SyncAlgorithm::kDirect) {
@@ -271,6 +273,14 @@ absl::Status CheckShardGroup(const JobSpec& spec, const Strategy& strategy,
 absl::Status CheckStrategy(const JobSpec& spec, const Strategy& strategy, absl::string_view path) {
   MUSTER_RETURN_IF_ERROR(CheckShardGroup(spec, strategy, path));
   const SyncAlgorithm algorithm = strategy.algorithm;
+  // Pushes and pulls are by their strategy's word alone, whatever is allowed to all-reduces.
+  if (spec.communication.summation_order == CommunicationSpec::SummationOrder::kAny &&
+      algorithm != SyncAlgorithm::kAutomatic && !strategy.serves()) {
+    return FieldError(Field(path, "algorithm"),
+                      "absent with communication.summation_order ANY, which is for algorithms that "
+                      "are chosen",
+                      Name(algorithm));
+  }
   if (spec.communication.compression.kind != GradientCompression::Kind::kNone &&
       algorithm != SyncAlgorithm::kAutomatic && algorithm != SyncAlgorithm::kRing &&
       algorithm != SyncAlgorithm::kDirect) {

@@ -162,8 +162,12 @@ absl::StatusOr<StrategyChoice> CoordinatorCore::ExplainStrategy(const JobId& id)
         "job %s does not run: only of the job that does is known who is there", id));
   }
   const Crew crew = EverybodyHere();
-  if (!run_.state_size.has_value() ||
-      std::all_of(crew.begin(), crew.end(), [this](Incarnation i) { return IsServer(i); })) {
+  if (std::all_of(crew.begin(), crew.end(), [this](Incarnation i) { return IsServer(i); })) {
+    return absl::FailedPreconditionError(
+        "none of the job's workers is here, and what a strategy takes depends on who is; ask again "
+        "when workers have joined");
+  }
+  if (!run_.state_size.has_value()) {
     return absl::FailedPreconditionError(
         "no worker has said yet how large the job's state is; ask again when it has begun");
   }

@@ -134,6 +134,18 @@ TEST(JobTextTest, SaysWhoSharesOutTheStateOrWhyAllDo) {
   EXPECT_THAT(JobDetails(job), HasSubstr("shard groups  host a has one more\n"));
 }
 
+TEST(JobTextTest, AJobWithoutAViewShowsWhatItWillTrainBy) {
+  v1::Job job = RunningJob();
+  job.clear_view();
+  job.set_state(v1::JOB_STATE_QUEUED);
+  job.mutable_strategy()->set_stage(2);
+  EXPECT_THAT(JobDetails(job), HasSubstr("strategy     stage 2, 1 replica\n"));
+  job.mutable_strategy()->set_policy(v1::Strategy::AUTO);
+  EXPECT_THAT(JobDetails(job), HasSubstr("strategy     policy auto\n"));
+  job.mutable_ended_at();
+  EXPECT_THAT(JobDetails(job), Not(HasSubstr("strategy")));
+}
+
 TEST(StrategyTextTest, ShowsEachCandidateWithMemoryTimeAndObstacle) {
   v1::ExplainStrategyResponse choice;
   choice.set_automatic(true);

@@ -138,6 +138,20 @@ TEST(JobSpecFromProto, AnySummationOrderIsForChosenAlgorithms) {
   job.mutable_communication()->set_algorithm(v1::Communication::RING);
   EXPECT_THAT(std::string(JobSpecFromProto(job).status().message()),
               StartsWith("communication.summation_order"));
+  // Wherever the algorithm is named.
+  job.mutable_communication()->clear_algorithm();
+  job.mutable_strategy()->set_algorithm(v1::Communication::RING);
+  EXPECT_THAT(std::string(JobSpecFromProto(job).status().message()),
+              StartsWith("strategy.algorithm: must be absent with communication.summation_order"));
+  job.mutable_strategy()->clear_algorithm();
+  job.clear_switches();
+  job.add_switches()->set_after_step(5);
+  job.mutable_switches(0)->mutable_strategy()->set_algorithm(v1::Communication::DIRECT);
+  EXPECT_THAT(std::string(JobSpecFromProto(job).status().message()),
+              StartsWith("switches[0].strategy.algorithm: must be absent"));
+  // Servers choose nothing.
+  job.mutable_switches(0)->mutable_strategy()->set_sync(v1::Strategy::PARAMETER_SERVER);
+  EXPECT_TRUE(JobSpecFromProto(job).ok()) << JobSpecFromProto(job).status();
 }
 
 TEST(JobSpecFromProto, StartDefaultsToMin) {

@@ -158,6 +158,14 @@ TEST(AskedStrategyTest, WhatTheCoordinatorChoosesMayNotBeGiven) {
   EXPECT_EQ(ErrorOf(strategy),
             "strategy.sync: must be absent with policy AUTO, where the coordinator chooses it");
   strategy = automatic;
+  strategy.set_servers(1);
+  EXPECT_EQ(ErrorOf(strategy),
+            "strategy.servers: must be absent with policy AUTO, where the coordinator chooses it");
+  strategy.set_mixed(true);
+  strategy.clear_servers();
+  EXPECT_EQ(ErrorOf(strategy),
+            "strategy.mixed: must be absent with policy AUTO, where the coordinator chooses it");
+  strategy = automatic;
   strategy.set_algorithm(v1::Communication::DOUBLE_TREE);
   EXPECT_EQ(ErrorOf(strategy),
             "strategy.algorithm: must be RING, DIRECT or absent with policy AUTO, since the state "

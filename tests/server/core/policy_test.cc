@@ -305,5 +305,22 @@ TEST_F(PolicyTest, ExplainsWithEverybodyWhoIsHere) {
   EXPECT_EQ(choice->strategy, View().strategy);
 }
 
+TEST_F(PolicyTest, WithoutWorkersThereIsNothingToExplain) {
+  Submit(1);
+  Join(1);
+  EXPECT_THAT(fleet_.core().ExplainStrategy("j").status().message(),
+              HasSubstr("no worker has said yet"));
+  fleet_.Answer(1, 1);
+  Take(1, 1, 7);
+  ASSERT_TRUE(fleet_.core().ExplainStrategy("j").ok());
+  fleet_.Close(1);
+  fleet_.Fire(coordinator::TimerKind::kReattach, 1);
+  fleet_.Fire(coordinator::TimerKind::kLease, 1);
+  fleet_.Fire(coordinator::TimerKind::kOrphan);
+  const absl::Status status = fleet_.core().ExplainStrategy("j").status();
+  EXPECT_EQ(status.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_THAT(status.message(), HasSubstr("none of the job's workers is here"));
+}
+
 }  // namespace
 }  // namespace muster
