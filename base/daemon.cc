@@ -35,6 +35,10 @@ sigset_t Signals() {
 
 std::string NotEmpty(const std::string& value) { return value.empty() ? "must not be empty" : ""; }
 
+std::string NotNegative(const std::string& value) {
+  return !value.empty() && value.front() == '-' ? "must not be negative, got " + value : "";
+}
+
 void OpenStandardDescriptors() {
   for (const int descriptor : {STDIN_FILENO, STDOUT_FILENO, STDERR_FILENO}) {
     if (fcntl(descriptor, F_GETFD) >= 0) continue;

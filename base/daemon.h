@@ -14,6 +14,8 @@ namespace muster {
 // A check of a flag's value: what is wrong with it, or nothing. A variable of a script that is not
 // set must not be taken for a flag that is not given.
 std::string NotEmpty(const std::string& value);
+// Likewise: what is read into an unsigned number would wrap around.
+std::string NotNegative(const std::string& value);
 
 // Opens /dev/null for each of standard input, output and error that is closed: its number would be
 // given to the next file or socket, and what is written for a person would go there. Standard

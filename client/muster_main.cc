@@ -180,7 +180,8 @@ CLI::App* AddVerify(CLI::App* app, VerifyCommandOptions* options) {
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{86'400}));
   verify->add_option("--seed", options->plan.seed, "Of the random switches and the death")
-      ->capture_default_str();
+      ->capture_default_str()
+      ->check(NotNegative);
   verify->add_option("--transport", options->transports, "Of tcp, shm, libfabric")
       ->delimiter(',')
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)

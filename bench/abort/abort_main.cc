@@ -256,4 +256,6 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace muster::bench
 
-int main(int argc, char** argv) { return muster::bench::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return muster::EndOutput("bench-abort", muster::bench::Main(argc, argv));
+}

@@ -22,6 +22,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/daemon.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "client/coordinator_client.h"
@@ -248,7 +249,8 @@ int Main(int argc, char** argv) {
       ->default_val(options.lease_ms)
       ->check(CLI::Range(int64_t{20}, int64_t{3'600'000}));
   app.add_option("--seed", options.seed, "Seed of the choice of victims")
-      ->default_val(options.seed);
+      ->default_val(options.seed)
+      ->check(NotNegative);
   app.add_option("--json", options.json, "Write the measurements here");
   try {
     app.parse(argc, argv);
@@ -299,4 +301,6 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace muster
 
-int main(int argc, char** argv) { return muster::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return muster::EndOutput("bench-chaos", muster::Main(argc, argv));
+}

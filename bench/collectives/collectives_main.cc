@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_join.h"
 #include "base/daemon.h"
 #include "bench/collectives/bench.h"
 
@@ -55,8 +56,7 @@ void AddOptions(CLI::App& app, Flags& flags) {
       ->delimiter(',')
       ->check(CLI::IsMember({"openmpi", "gloo", "bound", "none"}));
   app.add_option("--algorithms", groups.algorithms, "Muster: auto, or names such as ring,direct")
-      ->delimiter(',')
-      ->check(CLI::IsMember(AlgorithmNames()));
+      ->delimiter(',');
   app.add_option("--json", settings.json, "Writes an array of flat objects there");
   app.add_option("--channels", groups.muster.channels,
                  "Muster: connections per peer of TCP and gRPC");
@@ -110,6 +110,13 @@ int Main(int argc, char** argv) {
   settings.types.clear();
   for (const std::string& name : flags.types) settings.types.push_back(*TypeFromName(name));
   settings.redop = *RedopFromName(flags.redop);
+  const std::vector<std::string> names = AlgorithmNames(settings.kinds, settings.types);
+  for (const std::string& name : settings.groups.algorithms) {
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    std::fprintf(stderr, "bench: --algorithms: expected some of %s for what is measured, got %s\n",
+                 absl::StrJoin(names, ", ").c_str(), name.c_str());
+    return 2;
+  }
   // Fresh pages are expensive on virtual machines; everybody keeps theirs.
   setenv("GLIBC_TUNABLES",
          "glibc.malloc.mmap_threshold=1073741824:glibc.malloc.trim_threshold=8589934592", 1);
@@ -120,4 +127,6 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace muster::bench
 
-int main(int argc, char** argv) { return muster::bench::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return muster::EndOutput("bench", muster::bench::Main(argc, argv));
+}

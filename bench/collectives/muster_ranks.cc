@@ -58,10 +58,10 @@ Collective CollectiveOf(Kind kind) {
 DType DTypeOf(ElementType type) { return DTypeFromName(Name(type)).value(); }
 ReduceOp ReduceOpOf(Redop redop) { return ReduceOpFromName(Name(redop)).value(); }
 
-// "auto" and "unregistered" leave the choice to the communicator.
-Algorithm AlgorithmOf(const Trial& trial) {
-  for (const Algorithm algorithm : AlgorithmsOf(CollectiveOf(trial.kind))) {
-    if (Name(algorithm) == absl::string_view(trial.variant)) return algorithm;
+// By its name; "auto" and "unregistered" leave the choice to the communicator.
+Algorithm AlgorithmOf(Kind kind, absl::string_view variant) {
+  for (const Algorithm algorithm : AlgorithmsOf(CollectiveOf(kind))) {
+    if (Name(algorithm) == variant) return algorithm;
   }
   return Algorithm::kAuto;
 }
@@ -73,17 +73,7 @@ class MusterRank : public BenchRank {
 
   bool Supports(const Trial& trial) const override {
     const absl::string_view variant = trial.variant;
-    if (variant == "auto" || variant == "unregistered") return true;
-    const Algorithm algorithm = AlgorithmOf(trial);
-    if (algorithm == Algorithm::kAuto) return false;
-    ScheduleRequest request;
-    request.collective = CollectiveOf(trial.kind);
-    request.algorithm = algorithm;
-    request.half_precision = Reduces(trial.kind) && IsHalfPrecision(DTypeOf(trial.type));
-    request.size = communicator_->world_size();
-    if (algorithm == Algorithm::kHierarchical) return false;  // All ranks are on one host here.
-    if (request.half_precision && !KeepsCanonicalOrder(request.collective, algorithm)) return false;
-    return true;
+    return variant == "unregistered" || CanMeasure(trial.kind, trial.type, trial.variant);
   }
 
   void* Allocate(size_t bytes) override {
@@ -95,7 +85,7 @@ class MusterRank : public BenchRank {
   void Run(const Trial& trial, const void* input, void* output) override {
     CollectiveOptions options;
     options.caller_waits = true;
-    options.algorithm = AlgorithmOf(trial);
+    options.algorithm = AlgorithmOf(trial.kind, trial.variant);
     const absl::Status status = trial.kind == Kind::kSendReceive
                                     ? SendReceive(trial, input, output, options)
                                     : Issue(trial, input, output, options).Wait();
@@ -211,6 +201,14 @@ absl::StatusOr<MusterEnd> JoinMesh(const std::string& transport, int rank, Excha
                                       "; expected shm, tcp, grpc or ofi");
   }
   return end;
+}
+
+bool CanMeasure(Kind kind, ElementType type, const std::string& algorithm) {
+  if (algorithm == "auto") return true;
+  const Algorithm named = AlgorithmOf(kind, algorithm);
+  if (named == Algorithm::kAuto || named == Algorithm::kHierarchical) return false;
+  const bool half_precision = Reduces(kind) && IsHalfPrecision(DTypeOf(type));
+  return !half_precision || KeepsCanonicalOrder(CollectiveOf(kind), named);
 }
 
 std::unique_ptr<BenchRank> MakeMusterRank(std::unique_ptr<Communicator> communicator,

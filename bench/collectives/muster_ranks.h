@@ -43,6 +43,10 @@ absl::StatusOr<MusterEnd> JoinMesh(const std::string& transport, int rank, Excha
 
 CommunicatorOptions CommunicatorOptionsOf(const MusterOptions& options);
 
+// Whether such a rank can do it by `algorithm`, a name or "auto". All ranks are on one host here,
+// so that there is nothing to be hierarchical.
+bool CanMeasure(Kind kind, ElementType type, const std::string& algorithm);
+
 // A rank over a communicator. The variant names the algorithm. With `arena` its buffers are shared
 // with the other ranks.
 std::unique_ptr<BenchRank> MakeMusterRank(std::unique_ptr<Communicator> communicator,

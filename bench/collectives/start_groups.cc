@@ -72,15 +72,19 @@ std::string PeerProgram(const std::string& peer) {
 
 }  // namespace
 
-std::vector<std::string> AlgorithmNames() {
+std::vector<std::string> AlgorithmNames(const std::vector<Kind>& kinds,
+                                        const std::vector<ElementType>& types) {
   std::vector<std::string> names = {"auto"};
-  for (const Collective collective :
-       {Collective::kAllReduce, Collective::kReduceScatter, Collective::kAllGather,
-        Collective::kBroadcast, Collective::kReduce, Collective::kGather, Collective::kScatter,
-        Collective::kAllToAll}) {
+  const auto possible = [&](const std::string& name) {
+    return std::any_of(kinds.begin(), kinds.end(), [&](Kind kind) {
+      return std::any_of(types.begin(), types.end(),
+                         [&](ElementType type) { return CanMeasure(kind, type, name); });
+    });
+  };
+  for (const Collective collective : kAllCollectives) {
     for (const Algorithm algorithm : AlgorithmsOf(collective)) {
       const std::string name(Name(algorithm));
-      if (!Contains(names, name)) names.push_back(name);
+      if (!Contains(names, name) && possible(name)) names.push_back(name);
     }
   }
   return names;

@@ -18,8 +18,9 @@ struct GroupSettings {
   MusterOptions muster;
 };
 
-// What Muster may be told to use, "auto" among them.
-std::vector<std::string> AlgorithmNames();
+// What Muster may be told to use for any of them, "auto" first.
+std::vector<std::string> AlgorithmNames(const std::vector<Kind>& kinds,
+                                        const std::vector<ElementType>& types);
 
 // Peers that are not installed are left out, with a word on standard error.
 std::vector<std::unique_ptr<ChildGroup>> StartGroups(const GroupSettings& settings, int ranks);

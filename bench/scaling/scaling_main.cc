@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
+#include "base/daemon.h"
 #include "bench/collectives/rank_group.h"
 #include "bench/scaling/host_lab.h"
 #include "bench/scaling/server_step.h"
@@ -78,7 +79,7 @@ T OrDie(absl::StatusOr<T> value) {
 
 // Servers alone, then with parts on the workers, then alone with two workers on each host, flat and
 // inside the hosts first, for each number of servers up to that of hosts.
-std::vector<Path> PathsFor(const Options& options, int hosts) {
+std::vector<Path> AllPaths(const Options& options, int hosts) {
   std::vector<Path> paths = Paths();
   for (const bool workers_own : {false, true}) {
     for (const int servers : options.servers) {
@@ -93,11 +94,36 @@ std::vector<Path> PathsFor(const Options& options, int hosts) {
       if (servers <= hosts) paths.push_back({absl::StrCat(name, servers), algorithm, 2, servers});
     }
   }
+  return paths;
+}
+
+// Those of them that are asked for.
+std::vector<Path> PathsFor(const Options& options, int hosts) {
+  std::vector<Path> paths = AllPaths(options, hosts);
   std::erase_if(paths, [&options](const Path& path) {
     return !options.paths.empty() &&
            std::find(options.paths.begin(), options.paths.end(), path.name) == options.paths.end();
   });
   return paths;
+}
+
+// INVALID_ARGUMENT: a path is asked for that there is with none of the numbers of hosts.
+absl::Status CheckPaths(const Options& options) {
+  std::vector<std::string> names;
+  for (const int hosts : options.hosts) {
+    for (const Path& path : AllPaths(options, hosts)) {
+      if (std::find(names.begin(), names.end(), path.name) == names.end()) {
+        names.push_back(path.name);
+      }
+    }
+  }
+  for (const std::string& name : options.paths) {
+    if (std::find(names.begin(), names.end(), name) != names.end()) continue;
+    return absl::InvalidArgumentError(
+        absl::StrCat("--paths: expected some of ", absl::StrJoin(names, ", "),
+                     " with these --hosts and --servers, got ", name));
+  }
+  return absl::OkStatus();
 }
 
 // A rank's end of a mesh over the wires; ranks tell each other their addresses by `exchange`.
@@ -323,7 +349,7 @@ int Run(const Options& options, std::ofstream* json) {
       const std::string text = MeasureHosts(options, hosts).dump();
       const bool sent =
           write(results[1], text.data(), text.size()) == static_cast<ssize_t>(text.size());
-      std::_Exit(sent ? 0 : 1);
+      std::_Exit(EndOutput("bench-scaling", sent ? 0 : 1));
     }
     close(results[1]);
     std::string text;
@@ -392,6 +418,10 @@ int Main(int argc, char** argv) {
     std::fprintf(stderr, "bench-scaling: %s (see --help)\n", error.what());
     return 2;
   }
+  if (const absl::Status status = CheckPaths(options); !status.ok()) {
+    std::fprintf(stderr, "bench-scaling: %s\n", std::string(status.message()).c_str());
+    return 2;
+  }
   std::ofstream json;
   if (!options.json.empty()) {
     json.open(options.json);
@@ -407,4 +437,6 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace muster::bench
 
-int main(int argc, char** argv) { return muster::bench::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return muster::EndOutput("bench-scaling", muster::bench::Main(argc, argv));
+}

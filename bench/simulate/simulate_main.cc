@@ -14,6 +14,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/daemon.h"
 #include "bench/simulate/training_step.h"
 #include "collectives/schedule/schedule_request.h"
 
@@ -197,4 +198,6 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace muster
 
-int main(int argc, char** argv) { return muster::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return muster::EndOutput("bench-simulate", muster::Main(argc, argv));
+}

@@ -369,4 +369,6 @@ int Main(int argc, char** argv) {
 }  // namespace
 }  // namespace muster::bench
 
-int main(int argc, char** argv) { return muster::bench::Main(argc, argv); }
+int main(int argc, char** argv) {
+  return muster::EndOutput("bench-strategies", muster::bench::Main(argc, argv));
+}

@@ -78,6 +78,13 @@ TEST(DaemonTest, AnAnswerWithoutAReaderIsAnError) {
   EXPECT_EQ(into("/dev/null", 2), 2);
 }
 
+TEST(DaemonTest, ANegativeNumberIsNoUnsignedOne) {
+  EXPECT_EQ(NotNegative("-1"), "must not be negative, got -1");
+  for (const char* fine : {"0", "18446744073709551615", "", "soon"}) {
+    EXPECT_EQ(NotNegative(fine), "") << fine;
+  }
+}
+
 TEST(DaemonTest, RaisesTheFileLimitToWhatIsAllowed) {
   const auto raised = [] {
     rlimit limit = {.rlim_cur = 64, .rlim_max = 128};

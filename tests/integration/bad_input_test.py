@@ -67,6 +67,8 @@ class BadInputTest(FleetTest):
                     "--heartbeat-ms": number, "--lease-ms": number, "--listen": address,
                     "--log-level": word, "--job": ["", "-1", "no-ending", "nowhere.json"],
                     "--summary-json": [""], "--pid-file": ["", "/no/such/directory/file"]}),
+                (("muster", "verify", "--job", self.job("verified.json")), {
+                    "--seed": ["", "-1", "soon", "1.5"]}),
                 (("muster", "members"), {"--coordinator": [*address, "127.0.0.1:0"]}),
                 (("muster-coordinator",), {
                     "--heartbeat-ms": number, "--lease-ms": number, "--max-workers": number,

@@ -5,6 +5,7 @@
 
 #include "bench/collectives/muster_ranks.h"
 #include "bench/collectives/reference.h"
+#include "bench/collectives/start_groups.h"
 #include "bench/collectives/table.h"
 #include "bench/collectives/trial.h"
 #include "collectives/transport/in_process_transport.h"
@@ -20,6 +21,20 @@ constexpr Kind kKinds[] = {
 constexpr ElementType kTypes[] = {ElementType::kF32, ElementType::kF64, ElementType::kF16,
                                   ElementType::kBF16, ElementType::kI32};
 constexpr Redop kRedops[] = {Redop::kSum, Redop::kAverage, Redop::kMin, Redop::kMax};
+
+TEST(AlgorithmNamesTest, AreThoseOfWhatIsMeasured) {
+  const auto names = [](Kind kind, ElementType type) { return AlgorithmNames({kind}, {type}); };
+  EXPECT_EQ(names(Kind::kAllReduce, ElementType::kF32).front(), "auto");
+  EXPECT_THAT(names(Kind::kAllReduce, ElementType::kF32), testing::Contains("double-tree"));
+  EXPECT_THAT(names(Kind::kAllReduce, ElementType::kBF16),
+              testing::Not(testing::Contains("double-tree")));
+  EXPECT_THAT(names(Kind::kAllReduce, ElementType::kF32), testing::Not(testing::Contains("bruck")));
+  EXPECT_THAT(names(Kind::kAllReduce, ElementType::kF32),
+              testing::Not(testing::Contains("hierarchical")));
+  EXPECT_THAT(names(Kind::kAllGather, ElementType::kF32), testing::Contains("bruck"));
+  EXPECT_THAT(AlgorithmNames({Kind::kAllReduce, Kind::kAllGather}, {ElementType::kF32}),
+              testing::Contains("bruck"));
+}
 
 // nccl-tests, doc/PERFORMANCE.md.
 TEST(TrialTest, BusBandwidthIsThatOfNcclTests) {
