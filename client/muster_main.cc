@@ -181,6 +181,7 @@ CLI::App* AddVerify(CLI::App* app, VerifyCommandOptions* options) {
       ->check(CLI::Range(int64_t{1}, int64_t{86'400}));
   verify->add_option("--seed", options->plan.seed, "Of the random switches and the death")
       ->capture_default_str()
+      ->check(NotEmpty)
       ->check(NotNegative);
   verify->add_option("--transport", options->transports, "Of tcp, shm, libfabric")
       ->delimiter(',')

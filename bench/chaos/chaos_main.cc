@@ -250,6 +250,7 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(int64_t{20}, int64_t{3'600'000}));
   app.add_option("--seed", options.seed, "Seed of the choice of victims")
       ->default_val(options.seed)
+      ->check(NotEmpty)
       ->check(NotNegative);
   app.add_option("--json", options.json, "Write the measurements here");
   try {

@@ -53,7 +53,8 @@ int ExplainCommand(const ClientCommandOptions& options, const std::string& job_i
 int CancelCommand(const ClientCommandOptions& options, const std::string& job_id, Console* console);
 
 // Of a file to be written at the end of a long run, what can be known before: INVALID_ARGUMENT,
-// with `flag` before it, if `path` is a directory or in none. An empty path is fine.
+// with `flag` before it, if `path`, behind its links, is a directory or in none. An empty path is
+// fine, and so is a device or a pipe.
 absl::Status CheckCanBeWritten(FileSystem& files, const std::string& path, const char* flag);
 
 // Says "muster: what" on standard error and returns `exit_code`.

@@ -1,9 +1,15 @@
 // How `muster up` changes a job before it submits it.
 #include "client/commands/up.h"
 
+#include <sys/stat.h>
+
+#include <filesystem>
+
+#include "client/commands/job_commands.h"
 #include "client/job_file.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/base/temporary_directory.h"
 
 namespace muster {
 namespace {
@@ -54,6 +60,30 @@ TEST(AdaptJobTest, ContradictionsAreErrors) {
   big.mutable_workers()->set_min(8);
   EXPECT_THAT(std::string(AdaptJob(big, UpOptions()).status().message()),
               HasSubstr("at least 8 workers (workers.min), but --workers is 4"));
+}
+
+TEST(CheckCanBeWrittenTest, LooksWhereTheFileWillBe) {
+  const TemporaryDirectory directory;
+  PosixFileSystem files;
+  const auto check = [&](const std::string& name) {
+    return CheckCanBeWritten(files, directory.Path(name), "--flag");
+  };
+  EXPECT_TRUE(CheckCanBeWritten(files, "", "--flag").ok());
+  EXPECT_TRUE(check("new").ok());
+  EXPECT_EQ(check("no/such").code(), absl::StatusCode::kInvalidArgument);
+  // Whether somebody reads it in the end is not known yet, and nobody is to see an end before it.
+  ASSERT_EQ(mkfifo(directory.Path("pipe").c_str(), 0600), 0);
+  EXPECT_TRUE(check("pipe").ok());
+  std::filesystem::create_symlink("later", directory.Path("dangling"));
+  EXPECT_TRUE(check("dangling").ok());
+  std::filesystem::create_symlink("no/such", directory.Path("nowhere"));
+  EXPECT_EQ(check("nowhere").code(), absl::StatusCode::kInvalidArgument);
+  EXPECT_THAT(std::string(check("nowhere").message()),
+              HasSubstr("there is no directory " + directory.Path("no")));
+  std::filesystem::create_symlink(".", directory.Path("directory"));
+  EXPECT_THAT(std::string(check("directory").message()), HasSubstr("is a directory"));
+  std::filesystem::create_symlink("round", directory.Path("round"));
+  EXPECT_FALSE(check("round").ok());
 }
 
 }  // namespace
