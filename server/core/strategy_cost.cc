@@ -75,9 +75,7 @@ double LinkSeconds(const HostTraffic& host, const LinkSpeeds& links) {
 std::map<std::string, HostTraffic> TrafficOf(const std::vector<CrewMember>& takers, bool by_host,
                                              double bucket, double of_worker, double of_server) {
   std::map<std::string, HostTraffic> hosts;
-  const auto host_of = [&](size_t i) -> HostTraffic& {
-    return hosts[HostOf(takers[i], i)];
-  };
+  const auto host_of = [&](size_t i) -> HostTraffic& { return hosts[HostOf(takers[i], i)]; };
   int workers = 0;
   for (size_t i = 0; i < takers.size(); ++i) {
     const bool works = takers[i].role == MemberRole::kWorker;

@@ -65,7 +65,7 @@ class CommandsTest(DaemonsTest):
     def test_a_job_starts_with_fewer_when_its_start_timeout_is_over(self):
         self.start_fleet(1)
         # By default the second worker would be waited for beyond this test's patience.
-        job = self.submit(self.job(steps=5, workers={
+        job = self.submit(self.job(steps=20, workers={
             "min": 1, "start": 2, "start_timeout_ms": 300}))
         self.assertTrue(wait_until(lambda: self.status(job)["state"] == "succeeded", 20))
 

@@ -253,8 +253,12 @@ absl::StatusOr<FoundCheckpoint> FindNewestCheckpoint(FileSystem& files, const st
         WarnOfUnsealed(files, root, checkpoint->manifest.progress.step, &warnings));
     return FoundCheckpoint{*std::move(checkpoint), std::move(warnings)};
   }
-  MUSTER_RETURN_IF_ERROR(WarnOfUnsealed(files, root, -1, &warnings));
-  if (warnings.empty()) return absl::NotFoundError(absl::StrCat("no checkpoint in ", root));
+  if (warnings.empty()) {
+    MUSTER_RETURN_IF_ERROR(WarnOfUnsealed(files, root, -1, &warnings));
+    return absl::NotFoundError(absl::StrCat("no complete checkpoint in ", root,
+                                            warnings.empty() ? "" : ": ",
+                                            absl::StrJoin(warnings, "; ")));
+  }
   return absl::DataLossError(absl::StrCat("checkpoints.directory: nothing in ", root,
                                           " can be resumed from: ", absl::StrJoin(warnings, "; "),
                                           "; move it away to start anew"));

@@ -62,10 +62,11 @@ struct FoundCheckpoint {
   std::vector<std::string> warnings;
 };
 
-// The newest intact checkpoint. NOT_FOUND if there is none at all; DATA_LOSS, whose message holds the
-// warnings, if all that there are had to be passed over: a run's work is not to be lost in silence.
-// FAILED_PRECONDITION if it is of another job (where `job_fingerprint` is given) or does not hold
-// exactly the tensors of `layout`: that is never passed over for an older one.
+// The newest intact checkpoint. NOT_FOUND if there is none, or only unsealed ones, which the
+// message names; DATA_LOSS, whose message holds the warnings, if all that there are are torn or
+// corrupt: a run's work is not to be lost in silence. FAILED_PRECONDITION if it is of another job
+// (where `job_fingerprint` is given) or does not hold exactly the tensors of `layout`: that is
+// never passed over for an older one.
 absl::StatusOr<FoundCheckpoint> FindNewestCheckpoint(FileSystem& files, const std::string& root,
                                                      const Layout& layout,
                                                      std::optional<uint64_t> job_fingerprint);

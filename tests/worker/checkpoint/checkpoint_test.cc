@@ -199,7 +199,7 @@ TEST_F(CheckpointTest, WithNothingIntactTheErrorNamesWhatWasFound) {
   const std::string path = Write(100);
   ASSERT_TRUE(files_.RemoveAll(path + "/manifest.json").ok());
   const absl::Status status = Find().status();
-  EXPECT_EQ(status.code(), absl::StatusCode::kNotFound);
+  EXPECT_EQ(status.code(), absl::StatusCode::kDataLoss);
   EXPECT_THAT(std::string(status.message()), HasSubstr(path + "/manifest.json"));
 }
 
@@ -299,7 +299,7 @@ TEST_F(CheckpointTest, OneThatWasSetAsideStaysAndIsNamedButNotTaken) {
   const auto aside = writer.SetAside(*prepared);
   ASSERT_TRUE(aside.ok()) << aside.status();
   const auto none = Find();
-  EXPECT_TRUE(absl::IsDataLoss(none.status())) << none.status();
+  EXPECT_TRUE(absl::IsNotFound(none.status())) << none.status();
   EXPECT_THAT(none.status().message(),
               AllOf(HasSubstr(*aside), HasSubstr("rename it to step-00000100")));
   // Another incarnation tidies up and keeps the newest.

@@ -164,7 +164,7 @@ TEST_F(JobRunnerTest, AModelLargerThanTheMachineIsRefusedBeforeItsMemoryIsTouche
   runner_.Quiesce({1, "job", std::make_shared<const JobSpec>(spec)});
   EXPECT_FALSE(core_.AwaitQuiesced(1));
   ASSERT_EQ(core_.failures().size(), 1u);
-  EXPECT_TRUE(absl::StrContains(core_.failures().front(), "MiB are available"))
+  EXPECT_TRUE(absl::StrContains(core_.failures().front(), "iB are available"))
       << core_.failures().front();
 }
 
