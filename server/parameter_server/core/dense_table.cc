@@ -11,6 +11,28 @@
 #include "state/initialize.h"
 
 namespace muster {
+namespace {
+
+// What a range and a segment have in common.
+struct Piece {
+  int64_t in_segment = 0;  // where it begins there
+  int64_t in_part = 0;     // and in the range
+  int64_t count = 0;
+};
+
+// Calls visit(segment, piece) for each segment that `part` touches, in order.
+template <typename Visit>
+void ForEachPiece(const VersionedParameters& parameters, Range part, Visit visit) {
+  const auto span = parameters.SegmentsIn(part);
+  for (int i = span.first; i < span.last; ++i) {
+    const Range segment = parameters.RangeOfSegment(i);
+    const int64_t begin = std::max(part.offset, segment.offset);
+    const int64_t end = std::min(part.end(), segment.end());
+    visit(i, Piece{begin - segment.offset, begin - part.offset, end - begin});
+  }
+}
+
+}  // namespace
 
 absl::StatusOr<std::unique_ptr<DenseTable>> DenseTable::Create(const TableSpec& spec,
                                                                const TableLimits& limits,
@@ -305,29 +327,22 @@ absl::Status DenseTable::OnRestoreBegun(const SnapshotHeader& header) {
 void DenseTable::ReadArray(const SnapshotHeader&, int array, int64_t offset,
                            absl::Span<float> values) const {
   const Range part = {range_.offset + offset, static_cast<int64_t>(values.size())};
-  const auto span = parameters_->SegmentsIn(part);
-  for (int i = span.first; i < span.last; ++i) {
-    const Range segment = parameters_->RangeOfSegment(i);
-    const int64_t begin = std::max(part.offset, segment.offset);
-    const int64_t end = std::min(part.end(), segment.end());
-    const auto from = array == 0 ? parameters_->values(i) : parameters_->slot(i, array - 1);
-    std::copy(from.begin() + (begin - segment.offset), from.begin() + (end - segment.offset),
-              values.begin() + (begin - part.offset));
-  }
+  ForEachPiece(*parameters_, part, [&](int segment, Piece piece) {
+    const auto from =
+        array == 0 ? parameters_->values(segment) : parameters_->slot(segment, array - 1);
+    const auto taken = from.subspan(piece.in_segment, piece.count);
+    std::copy(taken.begin(), taken.end(), values.begin() + piece.in_part);
+  });
 }
 
 void DenseTable::WriteArray(int array, int64_t offset, absl::Span<const float> values) {
   const Range part = {range_.offset + offset, static_cast<int64_t>(values.size())};
-  const auto span = parameters_->SegmentsIn(part);
-  for (int i = span.first; i < span.last; ++i) {
-    const Range segment = parameters_->RangeOfSegment(i);
-    const int64_t begin = std::max(part.offset, segment.offset);
-    const int64_t end = std::min(part.end(), segment.end());
-    const auto from = values.subspan(begin - part.offset, end - begin);
-    const absl::Span<float> to =
-        array == 0 ? parameters_->mutable_values(i) : parameters_->mutable_slot(i, array - 1);
-    std::copy(from.begin(), from.end(), to.begin() + (begin - segment.offset));
-  }
+  ForEachPiece(*parameters_, part, [&](int segment, Piece piece) {
+    const absl::Span<float> to = array == 0 ? parameters_->mutable_values(segment)
+                                            : parameters_->mutable_slot(segment, array - 1);
+    const auto given = values.subspan(piece.in_part, piece.count);
+    std::copy(given.begin(), given.end(), to.begin() + piece.in_segment);
+  });
 }
 
 void DenseTable::OnRestored(const SnapshotHeader& header) {

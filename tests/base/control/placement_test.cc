@@ -6,6 +6,7 @@
 #include "absl/strings/str_cat.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/base/control/view_of_hosts.h"
 
 namespace muster {
 namespace {
@@ -13,16 +14,7 @@ namespace {
 using ::testing::ElementsAre;
 
 View MakeView(const std::vector<std::string>& hosts, int stage, int replicas) {
-  View view;
-  view.strategy.stage = stage;
-  view.strategy.replicas = replicas;
-  for (const std::string& host : hosts) {
-    Member member;
-    member.incarnation = Incarnation{view.members.size() + 1};
-    member.host = host;
-    view.members.push_back(member);
-  }
-  return view;
+  return ViewOfHosts({.stage = stage, .replicas = replicas}, hosts);
 }
 
 TEST(PlacementTest, OfAStateThatIsNotShardedEveryMemberHoldsTheOneShard) {

@@ -7,6 +7,7 @@
 #include "base/control/placement.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
+#include "tests/base/control/view_of_hosts.h"
 
 namespace muster {
 namespace {
@@ -67,20 +68,8 @@ TEST(ShardGroupsTest, WhatCannotBePartedEvenlyIsOneGroupWithTheReason) {
   }
 }
 
-View MakeView(const Strategy& strategy, const std::vector<std::string>& hosts) {
-  View view;
-  view.strategy = strategy;
-  for (const std::string& host : hosts) {
-    Member member;
-    member.incarnation = Incarnation{view.members.size() + 1};
-    member.host = host;
-    view.members.push_back(member);
-  }
-  return view;
-}
-
 TEST(ShardGroupsTest, EachGroupHoldsEverythingAndTheFirstOwnsIt) {
-  View view = MakeView(kByHost, {"a", "b", "b", "a"});
+  View view = ViewOfHosts(kByHost, {"a", "b", "b", "a"});
   EXPECT_THAT(ShardOwners(view), ElementsAre(0, 3));
   EXPECT_THAT(ShardHolders(view), ElementsAre(ElementsAre(0, 1), ElementsAre(3, 2)));
   // A whole host may go, or one of each whose places differ.
@@ -101,11 +90,11 @@ TEST(ShardGroupsTest, OneGroupIsPlacedAsIfThereWereNone) {
   Strategy plain{.stage = 1, .replicas = 2};
   Strategy grouped = plain;
   grouped.group_size = 5;
-  EXPECT_THAT(ShardHolders(MakeView(grouped, hosts)),
-              ElementsAreArray(ShardHolders(MakeView(plain, hosts))));
+  EXPECT_THAT(ShardHolders(ViewOfHosts(grouped, hosts)),
+              ElementsAreArray(ShardHolders(ViewOfHosts(plain, hosts))));
   grouped.group_size = 2;
-  EXPECT_THAT(ShardHolders(MakeView(grouped, hosts)),
-              ElementsAreArray(ShardHolders(MakeView(plain, hosts))));
+  EXPECT_THAT(ShardHolders(ViewOfHosts(grouped, hosts)),
+              ElementsAreArray(ShardHolders(ViewOfHosts(plain, hosts))));
 }
 
 }  // namespace

@@ -13,16 +13,8 @@ using Outcome = PushResult::Outcome;
 
 // "w" of 100 elements and "b" of 3, which begin at 0 and 128; 192 in all. SGD at rate 1.
 TableSpec Spec(int32_t contributors = 1, Consistency consistency = Consistency::kSynchronous) {
-  TableSpec spec;
-  spec.name = "t";
-  spec.shape =
-      DenseShape{.tensors = {{.name = "w", .shape = {10, 10}}, {.name = "b", .shape = {3}}}};
-  spec.rule = SgdOptions{};
-  spec.learning_rate = {.peak = 1, .total_steps = 100};
-  spec.contributors = contributors;
-  spec.micro_batches = contributors;
-  spec.consistency = consistency;
-  return spec;
+  return DenseSpecOf({{.name = "w", .shape = {10, 10}}, {.name = "b", .shape = {3}}}, contributors,
+                     consistency);
 }
 
 class Fixture {

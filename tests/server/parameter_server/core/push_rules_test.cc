@@ -18,15 +18,8 @@ constexpr float kLarge = 3e38f;  // finite; twice as much is not
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
 
 TableSpec Spec(int32_t contributors, Consistency consistency = Consistency::kSynchronous) {
-  TableSpec spec;
-  spec.name = "t";
-  spec.shape = DenseShape{.tensors = {{.name = "w", .shape = {64}}, {.name = "b", .shape = {64}}}};
-  spec.rule = SgdOptions{};
-  spec.learning_rate = {.peak = 1, .total_steps = 100};
-  spec.contributors = contributors;
-  spec.micro_batches = contributors;
-  spec.consistency = consistency;
-  return spec;
+  return DenseSpecOf({{.name = "w", .shape = {64}}, {.name = "b", .shape = {64}}}, contributors,
+                     consistency);
 }
 
 class DenseFixture {

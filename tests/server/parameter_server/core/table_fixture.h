@@ -37,6 +37,20 @@ inline ContributorId Contributor(int32_t index, uint64_t start = 1) {
   return {.index = index, .incarnation = {start * 10000 + static_cast<uint64_t>(index) + 1}};
 }
 
+// SGD at rate 1; each contributor has one micro-batch of a step.
+inline TableSpec DenseSpecOf(std::vector<TensorSpec> tensors, int32_t contributors,
+                             Consistency consistency) {
+  TableSpec spec;
+  spec.name = "t";
+  spec.shape = DenseShape{.tensors = std::move(tensors)};
+  spec.rule = SgdOptions{};
+  spec.learning_rate = {.peak = 1, .total_steps = 100};
+  spec.contributors = contributors;
+  spec.micro_batches = contributors;
+  spec.consistency = consistency;
+  return spec;
+}
+
 // Values as they travel.
 struct Payload {
   DType dtype = DType::kF32;
