@@ -85,12 +85,16 @@ std::vector<std::vector<Rank>> ShardHolders(const View& view) {
   const std::vector<Rank> owners = ShardOwners(view);
   if (!view.strategy.sharded()) return {owners};
   MUSTER_CHECK(!owners.empty()) << "every member of view " << view.epoch << " is leaving";
-  if (const ShardGroups groups = GroupsOf(view); groups.count() > 1) {
-    std::vector<std::vector<Rank>> holders(owners.size());
-    for (const std::vector<Rank>& group : groups.groups) {
-      for (size_t place = 0; place < group.size(); ++place) holders[place].push_back(group[place]);
+  if (view.strategy.grouped()) {
+    if (const ShardGroups groups = GroupsOf(view); groups.count() > 1) {
+      std::vector<std::vector<Rank>> holders(owners.size());
+      for (const std::vector<Rank>& group : groups.groups) {
+        for (size_t place = 0; place < group.size(); ++place) {
+          holders[place].push_back(group[place]);
+        }
+      }
+      return holders;
     }
-    return holders;
   }
   const std::vector<size_t> strides = Strides(view, owners);
   const size_t replicas =

@@ -256,7 +256,7 @@ JobInfo CoordinatorCore::Describe(const PersistentJob& job) const {
   if (job.asked.automatic && info.view.has_value()) info.strategy.strategy = info.view->strategy;
   if (job.asked.automatic && running) {
     info.strategy_reason = run_.strategy_reason;
-  } else if (running && info.view.has_value()) {
+  } else if (running && info.view.has_value() && info.view->strategy.grouped()) {
     info.strategy_reason = GroupsOf(*info.view).obstacle;
   }
   return info;

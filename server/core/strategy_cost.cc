@@ -70,33 +70,36 @@ double LinkSeconds(const HostTraffic& host, const LinkSpeeds& links) {
   return seconds / std::max(1, host.workers);
 }
 
-// A push's, of one bucket: from each worker, or inside the hosts first from each host that has
-// some.
-std::map<std::string, HostTraffic> TrafficOf(const std::vector<CrewMember>& takers, bool by_host,
-                                             double bucket, double of_worker, double of_server) {
+// A push of one bucket: from each worker, or inside the hosts first from each host that has some.
+struct PushTraffic {
   std::map<std::string, HostTraffic> hosts;
-  const auto host_of = [&](size_t i) -> HostTraffic& { return hosts[HostOf(takers[i], i)]; };
-  int workers = 0;
+  int contributors = 0;  // of what an owner adds up
+  int most_on_a_host = 1;
+};
+
+PushTraffic TrafficOf(const std::vector<CrewMember>& takers, bool by_host, double bucket,
+                      double of_worker, double of_server) {
+  PushTraffic traffic;
+  const auto host_of = [&](size_t i) -> HostTraffic& {
+    return traffic.hosts[HostOf(takers[i], i)];
+  };
   for (size_t i = 0; i < takers.size(); ++i) {
-    const bool works = takers[i].role == MemberRole::kWorker;
-    host_of(i).workers += works ? 1 : 0;
-    workers += works ? 1 : 0;
+    host_of(i).workers += takers[i].role == MemberRole::kWorker ? 1 : 0;
   }
-  int contributors = workers;
-  if (by_host) {
-    contributors = 0;
-    for (const auto& [name, host] : hosts) contributors += host.workers > 0 ? 1 : 0;
+  for (const auto& [name, host] : traffic.hosts) {
+    traffic.contributors += by_host ? std::min(host.workers, 1) : host.workers;
+    traffic.most_on_a_host = std::max(traffic.most_on_a_host, host.workers);
   }
   for (size_t i = 0; i < takers.size(); ++i) {
     HostTraffic& host = host_of(i);
     if (takers[i].role == MemberRole::kParameterServer) {
-      host.in += contributors * of_server;
+      host.in += traffic.contributors * of_server;
     } else {
-      host.in += (contributors - 1) * of_worker;
+      host.in += (traffic.contributors - 1) * of_worker;
       host.out += by_host ? bucket / host.workers - of_worker : bucket - of_worker;
     }
   }
-  return hosts;
+  return traffic;
 }
 
 // Of one bucket: a push, and with the directions exchanged a pull. The step commits between them,
@@ -111,22 +114,18 @@ double PushAndPullSeconds(const StateSize& size, const Strategy& strategy,
   const double of_worker = bucket * static_cast<double>(weights.worker) / total;
   const double of_server = bucket * static_cast<double>(weights.server) / total;
   const bool by_host = strategy.algorithm == SyncAlgorithm::kHierarchical;
-  const auto hosts = TrafficOf(takers, by_host, bucket, of_worker, of_server);
+  const PushTraffic traffic = TrafficOf(takers, by_host, bucket, of_worker, of_server);
   double busiest = 0;
-  int contributors = by_host ? 0 : crew.workers;
-  int most_on_a_host = 1;
-  for (const auto& [name, host] : hosts) {
+  for (const auto& [name, host] : traffic.hosts) {
     busiest = std::max(busiest, LinkSeconds(host, links));
-    contributors += by_host && host.workers > 0 ? 1 : 0;
-    most_on_a_host = std::max(most_on_a_host, host.workers);
   }
   const int owners =
       (weights.worker > 0 ? crew.workers : 0) + (weights.server > 0 ? crew.servers : 0);
-  const int peers = std::max(contributors, owners);
-  const int hops = by_host && most_on_a_host > 1 ? 2 : 1;
+  const int peers = std::max(traffic.contributors, owners);
+  const int hops = by_host && traffic.most_on_a_host > 1 ? 2 : 1;
   const double fixed = hops * links.latency_seconds + (peers - 1) * links.message_seconds;
-  double added = (contributors - 1) * std::max(of_worker, of_server);
-  if (by_host) added += (most_on_a_host - 1) * bucket / most_on_a_host;
+  double added = (traffic.contributors - 1) * std::max(of_worker, of_server);
+  if (by_host) added += (traffic.most_on_a_host - 1) * bucket / traffic.most_on_a_host;
   return 2 * fixed + busiest * (size.gradient_bytes + size.parameter_bytes) +
          added * size.gradient_bytes * links.reduce_seconds;
 }
