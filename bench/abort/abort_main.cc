@@ -63,13 +63,15 @@ int64_t MonotonicNs() {
 // A rank's life, in its process. Returns the exit code.
 int RunRank(const Settings& settings, const std::string& transport, int rank, Exchange& exchange,
             Board& board) {
-  absl::StatusOr<MusterEnd> end = JoinMesh(transport, rank, exchange, settings.muster);
+  MusterOptions options = settings.muster;
+  if (transport == "shm+tcp") options.hosts = 2;
+  absl::StatusOr<MusterEnd> end = JoinMesh(transport, rank, exchange, options);
   if (!end.ok()) {
     std::fprintf(stderr, "bench-abort: rank %d: %s\n", rank, end.status().ToString().c_str());
     return 1;
   }
-  auto communicator =
-      Communicator::Create(std::move(end->transport), CommunicatorOptionsOf(settings.muster));
+  auto communicator = Communicator::Create(std::move(end->transport),
+                                           CommunicatorOptionsOf(options, settings.ranks));
   if (!communicator.ok()) return 1;
   const int64_t count = settings.bytes / 4;
   SharedBuffer shared;
@@ -178,9 +180,9 @@ int Main(int argc, char** argv) {
   TuneProcess();
   Settings settings;
   CLI::App app("Measures how soon all ranks know that one was killed, or is frozen.");
-  app.add_option("--transport", settings.transports, "Of shm, tcp, grpc, ofi")
+  app.add_option("--transport", settings.transports, "Of shm, tcp, shm+tcp (two hosts), grpc, ofi")
       ->delimiter(',')
-      ->check(CLI::IsMember({"shm", "tcp", "grpc", "ofi"}));
+      ->check(CLI::IsMember({"shm", "tcp", "shm+tcp", "grpc", "ofi"}));
   app.add_option("--provider", settings.muster.provider, "libfabric provider of --transport ofi");
   app.add_option("--ranks", settings.ranks, "Ranks")->check(CLI::Range(2, kMaxRanks));
   app.add_option("--bytes", settings.bytes, "Of the vector, such as 64MiB")

@@ -41,9 +41,15 @@ void AddOptions(CLI::App& app, Flags& flags) {
   app.add_option("--max-bytes,--max", settings.max_bytes, "Largest size; sizes grow by 4")
       ->transform(CLI::AsSizeValue(false));
   app.add_flag("--in-place,!--no-in-place", settings.in_place, "Measures that, too; the default");
-  app.add_option("--transport", groups.transports, "Muster over: of inproc, shm, tcp, grpc, ofi")
+  app.add_option("--transport", groups.transports,
+                 "Muster over: of inproc, shm, tcp, shm+tcp, grpc, ofi")
       ->delimiter(',')
-      ->check(CLI::IsMember({"inproc", "shm", "tcp", "grpc", "ofi"}));
+      ->check(CLI::IsMember({"inproc", "shm", "tcp", "shm+tcp", "grpc", "ofi"}));
+  app.add_option(
+         "--hosts", groups.muster.hosts,
+         "Muster: takes the ranks to be on so many hosts, as many on each: for hierarchical "
+         "algorithms, and for shm+tcp, which shares memory within each")
+      ->check(CLI::Range(1, 64));
   app.add_option("--provider", groups.muster.provider,
                  "libfabric provider of --transport ofi: auto, efa, tcp, net, tcp;ofi_rxm, shm");
   app.add_option("--packet", groups.muster.packet_bytes,
@@ -105,12 +111,18 @@ int Main(int argc, char** argv) {
       std::fprintf(stderr, "bench: --root %d is no rank of %d\n", settings.root, ranks);
       return 2;
     }
+    if (ranks % settings.groups.muster.hosts != 0) {
+      std::fprintf(stderr, "bench: %d ranks can't be on %d hosts, as many on each\n", ranks,
+                   settings.groups.muster.hosts);
+      return 2;
+    }
   }
   for (const std::string& name : flags.collectives) settings.kinds.push_back(*KindFromName(name));
   settings.types.clear();
   for (const std::string& name : flags.types) settings.types.push_back(*TypeFromName(name));
   settings.redop = *RedopFromName(flags.redop);
-  const std::vector<std::string> names = AlgorithmNames(settings.kinds, settings.types);
+  const std::vector<std::string> names =
+      AlgorithmNames(settings.kinds, settings.types, settings.groups.muster.hosts);
   for (const std::string& name : settings.groups.algorithms) {
     if (std::find(names.begin(), names.end(), name) != names.end()) continue;
     std::fprintf(stderr, "bench: --algorithms: expected some of %s for what is measured, got %s\n",

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/algorithm/container.h"
+#include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
 #include "base/check.h"
 #include "base/status_macros.h"
@@ -66,14 +67,18 @@ Algorithm AlgorithmOf(Kind kind, absl::string_view variant) {
   return Algorithm::kAuto;
 }
 
+// As many ranks in a row on each.
+int HostOf(int rank, int ranks, int hosts) { return rank * hosts / ranks; }
+
 class MusterRank : public BenchRank {
  public:
-  MusterRank(std::unique_ptr<Communicator> communicator, std::shared_ptr<SharedArena> arena)
-      : arena_(std::move(arena)), communicator_(std::move(communicator)) {}
+  MusterRank(std::unique_ptr<Communicator> communicator, std::shared_ptr<SharedArena> arena,
+             int hosts)
+      : arena_(std::move(arena)), communicator_(std::move(communicator)), hosts_(hosts) {}
 
   bool Supports(const Trial& trial) const override {
     const absl::string_view variant = trial.variant;
-    return variant == "unregistered" || CanMeasure(trial.kind, trial.type, trial.variant);
+    return variant == "unregistered" || CanMeasure(trial.kind, trial.type, trial.variant, hosts_);
   }
 
   void* Allocate(size_t bytes) override {
@@ -145,16 +150,20 @@ class MusterRank : public BenchRank {
   std::vector<SharedBuffer> buffers_;
   std::vector<int64_t> counts_;
   const std::unique_ptr<Communicator> communicator_;
+  const int hosts_;
 };
 
 }  // namespace
 
-CommunicatorOptions CommunicatorOptionsOf(const MusterOptions& options) {
+CommunicatorOptions CommunicatorOptionsOf(const MusterOptions& options, int ranks) {
   CommunicatorOptions result;
   if (options.segment_bytes > 0) result.segment_bytes = options.segment_bytes;
   if (options.direct_limit_bytes >= 0) result.direct_limit_bytes = options.direct_limit_bytes;
   if (options.small_limit_bytes >= 0) result.window_small_limit_bytes = options.small_limit_bytes;
   if (options.spin_us >= 0) result.spin = absl::Microseconds(options.spin_us);
+  for (int r = 0; options.hosts > 1 && r < ranks; ++r) {
+    result.hosts.push_back(HostOf(r, ranks, options.hosts));
+  }
   return result;
 }
 
@@ -171,16 +180,27 @@ absl::StatusOr<MusterEnd> JoinMesh(const std::string& transport, int rank, Excha
   spec.rank = rank;
   spec.options.channels = options.channels;
   spec.options.socket_buffer_bytes = options.socket_buffer_bytes;
-  for (const std::string& address : exchange.AllToAll(
-           rank, end.server != nullptr ? end.server->address() : end.listener->address())) {
-    spec.members.push_back({Incarnation{spec.members.size() + 1}, address});
+  const std::vector<std::string> addresses = exchange.AllToAll(
+      rank, end.server != nullptr ? end.server->address() : end.listener->address());
+  const int ranks = static_cast<int>(addresses.size());
+  const int hosts = transport == "shm+tcp" ? options.hosts : 1;
+  for (int r = 0; r < ranks; ++r) {
+    spec.members.push_back({.incarnation = Incarnation{static_cast<uint64_t>(r) + 1},
+                            .address = addresses[r],
+                            .host = absl::StrCat("host-", HostOf(r, ranks, hosts))});
   }
   const absl::Time deadline = absl::Now() + absl::Seconds(20);
-  if (transport == "shm") {
+  if (transport == "shm" || transport == "shm+tcp") {
     MUSTER_ASSIGN_OR_RETURN(end.arena, SharedArena::Create());
     MUSTER_ASSIGN_OR_RETURN(
-        HostMesh mesh, ConnectHostMesh(HostMeshKind::kSharedMemory, *end.listener, std::move(spec),
-                                       end.arena, deadline));
+        HostMesh mesh,
+        ConnectHostMesh(transport == "shm" ? HostMeshKind::kSharedMemory : HostMeshKind::kBest,
+                        *end.listener, std::move(spec), end.arena, deadline));
+    if (mesh.transport->name() != transport) {
+      return absl::InvalidArgumentError(absl::StrCat("--transport ", transport, " with --hosts ",
+                                                     options.hosts, " and ", ranks, " ranks is ",
+                                                     mesh.transport->name(), ": ", mesh.why));
+    }
     end.transport = std::move(mesh.transport);
   } else if (transport == "ofi") {
     OfiOptions ofi;
@@ -198,22 +218,23 @@ absl::StatusOr<MusterEnd> JoinMesh(const std::string& transport, int rank, Excha
                             TcpTransport::Connect(*end.listener, std::move(spec), deadline));
   } else {
     return absl::InvalidArgumentError("transport " + transport +
-                                      "; expected shm, tcp, grpc or ofi");
+                                      "; expected shm, tcp, shm+tcp, grpc or ofi");
   }
   return end;
 }
 
-bool CanMeasure(Kind kind, ElementType type, const std::string& algorithm) {
+bool CanMeasure(Kind kind, ElementType type, const std::string& algorithm, int hosts) {
   if (algorithm == "auto") return true;
   const Algorithm named = AlgorithmOf(kind, algorithm);
-  if (named == Algorithm::kAuto || named == Algorithm::kHierarchical) return false;
+  if (named == Algorithm::kAuto) return false;
+  if (named == Algorithm::kHierarchical && hosts == 1) return false;
   const bool half_precision = Reduces(kind) && IsHalfPrecision(DTypeOf(type));
   return !half_precision || KeepsCanonicalOrder(CollectiveOf(kind), named);
 }
 
 std::unique_ptr<BenchRank> MakeMusterRank(std::unique_ptr<Communicator> communicator,
-                                          std::shared_ptr<SharedArena> arena) {
-  return std::make_unique<MusterRank>(std::move(communicator), std::move(arena));
+                                          std::shared_ptr<SharedArena> arena, int hosts) {
+  return std::make_unique<MusterRank>(std::move(communicator), std::move(arena), hosts);
 }
 
 int ServeMuster(const std::string& transport, int ranks, bool registered,
@@ -222,17 +243,17 @@ int ServeMuster(const std::string& transport, int ranks, bool registered,
     auto mesh = MakeInProcessMesh(ranks);
     return ServeRanks(ranks, /*processes=*/false, [&](int rank, Exchange&) {
       return MakeMusterRank(
-          OrDie(Communicator::Create(std::move(mesh[rank]), CommunicatorOptionsOf(options))),
-          nullptr);
+          OrDie(Communicator::Create(std::move(mesh[rank]), CommunicatorOptionsOf(options, ranks))),
+          nullptr, options.hosts);
     });
   }
   // Of this process's one rank; outlives it.
   MusterEnd end;
   return ServeRanks(ranks, /*processes=*/true, [&](int rank, Exchange& exchange) {
     end = OrDie(JoinMesh(transport, rank, exchange, options));
-    return MakeMusterRank(
-        OrDie(Communicator::Create(std::move(end.transport), CommunicatorOptionsOf(options))),
-        registered ? end.arena : nullptr);
+    return MakeMusterRank(OrDie(Communicator::Create(std::move(end.transport),
+                                                     CommunicatorOptionsOf(options, ranks))),
+                          registered ? end.arena : nullptr, options.hosts);
   });
 }
 

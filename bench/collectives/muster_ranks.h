@@ -27,6 +27,8 @@ struct MusterOptions {
   int spin_us = -1;                 // negative: the default
   std::string provider = "auto";    // of libfabric
   int packet_bytes = 0;             // of libfabric; 0: the default
+  // Hosts that the ranks are on, as far as Muster knows, as many in a row on each.
+  int hosts = 1;
 };
 
 // One process's end of a mesh.
@@ -37,20 +39,20 @@ struct MusterEnd {
   std::unique_ptr<Transport> transport;
 };
 
-// Connects this process with the others of `exchange` by "shm", "tcp", "grpc" or "ofi".
+// Connects this process with the others of `exchange` by "shm", "tcp", "shm+tcp"
+// (memory within each of options.hosts), "grpc" or "ofi".
 absl::StatusOr<MusterEnd> JoinMesh(const std::string& transport, int rank, Exchange& exchange,
                                    const MusterOptions& options);
 
-CommunicatorOptions CommunicatorOptionsOf(const MusterOptions& options);
+CommunicatorOptions CommunicatorOptionsOf(const MusterOptions& options, int ranks);
 
-// Whether such a rank can do it by `algorithm`, a name or "auto". All ranks are on one host here,
-// so that there is nothing to be hierarchical.
-bool CanMeasure(Kind kind, ElementType type, const std::string& algorithm);
+// Whether such a rank can do it by `algorithm`, a name or "auto", on so many hosts.
+bool CanMeasure(Kind kind, ElementType type, const std::string& algorithm, int hosts);
 
-// A rank over a communicator. The variant names the algorithm. With `arena` its buffers are shared
-// with the other ranks.
+// A rank over a communicator of ranks on so many hosts. The variant names the algorithm. With
+// `arena` its buffers are shared with the other ranks.
 std::unique_ptr<BenchRank> MakeMusterRank(std::unique_ptr<Communicator> communicator,
-                                          std::shared_ptr<SharedArena> arena);
+                                          std::shared_ptr<SharedArena> arena, int hosts);
 
 // Serves (rank_group.h) until its input ends and returns the exit code. `transport` is as for
 // JoinMesh, or "inproc". With `registered` in buffers that the ranks share.

@@ -47,7 +47,9 @@ Words OwnCommand(const std::string& serve, int ranks, const MusterOptions& optio
           "--provider",
           options.provider,
           "--packet",
-          std::to_string(options.packet_bytes)};
+          std::to_string(options.packet_bytes),
+          "--hosts",
+          std::to_string(options.hosts)};
 }
 
 Words MpiCommand(const Words& transport, int ranks, const std::string& program) {
@@ -73,12 +75,12 @@ std::string PeerProgram(const std::string& peer) {
 }  // namespace
 
 std::vector<std::string> AlgorithmNames(const std::vector<Kind>& kinds,
-                                        const std::vector<ElementType>& types) {
+                                        const std::vector<ElementType>& types, int hosts) {
   std::vector<std::string> names = {"auto"};
   const auto possible = [&](const std::string& name) {
     return std::any_of(kinds.begin(), kinds.end(), [&](Kind kind) {
       return std::any_of(types.begin(), types.end(),
-                         [&](ElementType type) { return CanMeasure(kind, type, name); });
+                         [&](ElementType type) { return CanMeasure(kind, type, name, hosts); });
     });
   };
   for (const Collective collective : kAllCollectives) {
@@ -107,7 +109,7 @@ std::vector<std::unique_ptr<ChildGroup>> StartGroups(const GroupSettings& settin
     }
   }
   const bool shm = Contains(settings.transports, "shm");
-  const bool tcp = Contains(settings.transports, "tcp");
+  const bool tcp = Contains(settings.transports, "tcp") || Contains(settings.transports, "shm+tcp");
   if (bound && tcp) add("bound", "tcp", {"stream"}, own("tcp-bound"));
   if (Contains(settings.peers, "openmpi")) {
     const std::string program = PeerProgram("openmpi");

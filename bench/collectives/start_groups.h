@@ -20,7 +20,7 @@ struct GroupSettings {
 
 // What Muster may be told to use for any of them, "auto" first.
 std::vector<std::string> AlgorithmNames(const std::vector<Kind>& kinds,
-                                        const std::vector<ElementType>& types);
+                                        const std::vector<ElementType>& types, int hosts);
 
 // Peers that are not installed are left out, with a word on standard error.
 std::vector<std::unique_ptr<ChildGroup>> StartGroups(const GroupSettings& settings, int ranks);

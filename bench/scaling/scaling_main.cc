@@ -22,6 +22,7 @@
 #include "bench/scaling/host_lab.h"
 #include "bench/scaling/server_step.h"
 #include "collectives/engine/communicator.h"
+#include "collectives/transport/shm/host_mesh.h"
 #include "collectives/transport/tcp_transport.h"
 
 namespace muster::bench {
@@ -146,11 +147,15 @@ std::unique_ptr<Communicator> Connect(const HostLab& lab, const Path& path, int 
   options.default_timeout = absl::Minutes(5);
   for (const std::string& address : exchange.AllToAll(rank, (*listener)->address())) {
     options.hosts.push_back(host_of(static_cast<int>(spec.members.size())));
-    spec.members.push_back({Incarnation{spec.members.size() + 1}, address});
+    spec.members.push_back({.incarnation = Incarnation{spec.members.size() + 1},
+                            .address = address,
+                            .host = absl::StrCat("host-", options.hosts.back())});
   }
-  return OrDie(Communicator::Create(
-      OrDie(TcpTransport::Connect(**listener, std::move(spec), absl::Now() + absl::Seconds(30))),
-      options));
+  // Ranks of one host share memory, as they would without the wires.
+  HostMesh mesh =
+      OrDie(ConnectHostMesh(HostMeshKind::kBest, **listener, std::move(spec),
+                            OrDie(SharedArena::Create()), absl::Now() + absl::Seconds(30)));
+  return OrDie(Communicator::Create(std::move(mesh.transport), options));
 }
 
 class TcpRank : public BenchRank {

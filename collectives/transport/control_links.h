@@ -37,6 +37,8 @@ class ControlLinks {
 
   // Waits up to `timeout` for news or Interrupt. True: there may be news, take it with Read.
   bool Wait(absl::Duration timeout);
+  // Readable while Wait would return.
+  int news_fd() const { return epoll_.get(); }
   // Ends Wait, now or next time.
   void Interrupt() { SignalEventFd(interrupt_.get()); }
   // All news there are. A connection that has ended is dropped after its last news.

@@ -18,15 +18,20 @@ std::string HostOf(const std::string& address) { return address.substr(0, addres
 
 }  // namespace
 
+Rank RankInWhole(const MeshSpec& spec, Rank rank) {
+  return spec.ranks_in_whole.empty() ? rank : spec.ranks_in_whole[rank];
+}
+
 std::string DescribeMember(const MeshSpec& spec, Rank rank) {
   const MeshMember& member = spec.members[rank];
-  return absl::StrCat("rank ", rank, " (", member.address, ", incarnation ",
+  return absl::StrCat("rank ", RankInWhole(spec, rank), " (", member.address, ", incarnation ",
                       member.incarnation.ToString(), ")");
 }
 
 absl::Status PeerIsGone(const MeshSpec& spec, Rank rank, absl::string_view how) {
   return WithCulprit(
-      absl::UnavailableError(absl::StrCat(DescribeMember(spec, rank), " is gone: ", how)), rank);
+      absl::UnavailableError(absl::StrCat(DescribeMember(spec, rank), " is gone: ", how)),
+      RankInWhole(spec, rank));
 }
 
 absl::Status ValidateSpec(const MeshSpec& spec) {

@@ -17,9 +17,11 @@
 
 namespace muster {
 
+// What messages and failures call a rank of the mesh.
+Rank RankInWhole(const MeshSpec& spec, Rank rank);
 // "rank 3 (10.0.0.4:7071, incarnation ...)".
 std::string DescribeMember(const MeshSpec& spec, Rank rank);
-// UNAVAILABLE, with the rank as culprit.
+// UNAVAILABLE, with the rank, as RankInWhole, as culprit.
 absl::Status PeerIsGone(const MeshSpec& spec, Rank rank, absl::string_view how);
 // INVALID_ARGUMENT says what is wrong with a spec; its number of channels must have been chosen.
 absl::Status ValidateSpec(const MeshSpec& spec);

@@ -29,6 +29,7 @@ constexpr size_t kDirectConnections = 4;
 // epoll's user data: a connection's index, or one of these.
 constexpr uint64_t kControlBit = uint64_t{1} << 32;
 constexpr uint64_t kWakeMark = uint64_t{1} << 33;
+constexpr uint64_t kAlsoMark = uint64_t{1} << 34;
 
 void EpollControl(int epoll, int operation, int fd, uint32_t events, uint64_t data) {
   epoll_event event = {};
@@ -54,7 +55,7 @@ TcpMesh::TcpMesh(MeshSpec spec, std::vector<TcpPeerSockets> sockets)
   for (size_t r = 0; r < sockets.size(); ++r) {
     Peer& peer = peers_[r];
     peer.rank = static_cast<Rank>(r);
-    if (peer.rank == spec_.rank) continue;
+    if (!sockets[r].control.valid()) continue;
     peer.control = std::move(sockets[r].control);
     peer.receives = std::make_unique<ReceiveTable>(spec_.options.limits);
     for (int epoll : {epoll_.get(), watch_epoll_.get()}) {
@@ -75,7 +76,7 @@ TcpMesh::TcpMesh(MeshSpec spec, std::vector<TcpPeerSockets> sockets)
 TcpMesh::~TcpMesh() { Close(absl::OkStatus(), std::nullopt); }
 
 TcpMesh::Peer& TcpMesh::PeerAt(Rank rank) {
-  MUSTER_CHECK(rank >= 0 && rank < world_size() && rank != spec_.rank)
+  MUSTER_CHECK(rank >= 0 && rank < world_size() && peers_[rank].receives != nullptr)
       << "rank " << rank << " is no peer of rank " << spec_.rank;
   return peers_[rank];
 }
@@ -280,6 +281,10 @@ void TcpMesh::Watch(absl::Time deadline) {
       event.data.u64 == kWakeMark) {
     DrainEventFd(watch_wake_.get());
   }
+}
+
+void TcpMesh::WatchAlso(int fd) {
+  EpollControl(watch_epoll_.get(), EPOLL_CTL_ADD, fd, EPOLLIN, kAlsoMark);
 }
 
 void TcpMesh::WakeWatcher() { SignalEventFd(watch_wake_.get()); }

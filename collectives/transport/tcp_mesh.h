@@ -36,7 +36,8 @@ absl::StatusOr<std::vector<TcpPeerSockets>> ConnectMeshSockets(TcpListener& list
 
 class TcpMesh : public MeshTransport {
  public:
-  // sockets[r] leads to rank r; sockets[spec.rank] is empty.
+  // sockets[r] leads to rank r; sockets[spec.rank] is empty, as is that of a rank which is no peer
+  // by this mesh.
   TcpMesh(MeshSpec spec, std::vector<TcpPeerSockets> sockets);
   ~TcpMesh() override;
 
@@ -54,6 +55,12 @@ class TcpMesh : public MeshTransport {
   void Wake() override;
   void Close(const absl::Status& reason, std::optional<Rank> culprit) override;
   std::optional<MeshFailure> failure() const override { return failure_.get(); }
+
+  // Readable while Poll would find something, after a Poll that found nothing.
+  int ready_fd() const { return epoll_.get(); }
+  // Has Watch end while `fd` is readable, too. Before anyone drives or watches; `fd` stays open
+  // until Close().
+  void WatchAlso(int fd);
 
  private:
   struct Peer {

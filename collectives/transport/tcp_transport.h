@@ -35,6 +35,8 @@ struct TcpTransportOptions {
 struct MeshMember {
   Incarnation incarnation;
   std::string address;  // TcpListener::address() of that process
+  // Its host's name, where members are told apart by that: those of one name may share memory.
+  std::string host;
 };
 
 // One mesh of one epoch. Equal on all ranks but for `rank`.
@@ -44,6 +46,9 @@ struct MeshSpec {
   Rank rank = 0;
   std::vector<MeshMember> members;  // in rank order; members[rank] is this process
   TcpTransportOptions options;
+  // Where this mesh is a part of a larger one: the members' ranks there, by which messages and
+  // failures name them. Empty: their ranks here.
+  std::vector<Rank> ranks_in_whole;
 };
 
 class TcpTransport {

@@ -53,7 +53,9 @@ void JobRunner::DoConnect(const View& view) {
   const CommunicationSpec asked = CommunicationIn(view, context_->spec());
   for (const Member& member : view.members) {
     spec.members.push_back(
-        {member.incarnation, MeetsAtServers(asked) ? member.rpc_address : member.data_address});
+        {.incarnation = member.incarnation,
+         .address = MeetsAtServers(asked) ? member.rpc_address : member.data_address,
+         .host = member.host});
   }
   absl::StatusOr<ConnectedMesh> mesh =
       muster::ConnectMesh(asked, listener_, options_.servers, std::move(spec), options_.arena,

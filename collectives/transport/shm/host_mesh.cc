@@ -1,90 +1,51 @@
 #include "collectives/transport/shm/host_mesh.h"
 
-#include <poll.h>
 #include <sys/random.h>
-#include <sys/socket.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <array>
-#include <cerrno>
-#include <cstddef>
+#include <fstream>
+#include <iterator>
+#include <map>
+#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
 #include "base/status_macros.h"
-#include "collectives/transport/culprit.h"
+#include "collectives/transport/shm/introductions.h"
 #include "collectives/transport/shm/shm_area.h"
 #include "collectives/transport/shm/shm_group.h"
 #include "collectives/transport/shm/shm_mesh.h"
+#include "collectives/transport/shm/two_level_mesh.h"
 #include "collectives/transport/tcp_mesh.h"
-#include "collectives/transport/wire.h"
 
 namespace muster {
 namespace {
 
-// What each rank tells each other about its memory, little-endian.
-constexpr size_t kIntroductionBytes = 44;
-using Introduction = std::array<std::byte, kIntroductionBytes>;
+// A rank's host as the others are told it: equal for two ranks only if they may share memory. 0: it
+// shares none.
+constexpr uint64_t kSharesNone = 0;
 
-Introduction Encode(const ShmGroup::Location& location) {
-  Introduction bytes;
-  std::byte* out = bytes.data();
-  out = PutInteger(out, location.nonce);
-  out = PutInteger(out, location.pid);
-  out = PutInteger(out, location.capacity);
-  out = PutInteger(out, location.area);
-  out = PutInteger(out, location.address);
-  PutInteger(out, location.fd);
-  return bytes;
+// FNV-1a: the same in every process and build.
+uint64_t Hash(absl::string_view text) {
+  uint64_t hash = 0xcbf29ce484222325;
+  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
+  return hash;
 }
 
-ShmGroup::Location Decode(const Introduction& bytes) {
-  ShmGroup::Location location;
-  const std::byte* in = bytes.data();
-  in = GetInteger(in, &location.nonce);
-  in = GetInteger(in, &location.pid);
-  in = GetInteger(in, &location.capacity);
-  in = GetInteger(in, &location.area);
-  in = GetInteger(in, &location.address);
-  GetInteger(in, &location.fd);
-  return location;
-}
-
-// Sends each rank its element of `mine` and receives theirs, over the control connections, which
-// carry nothing else yet.
-absl::StatusOr<std::vector<Introduction>> Introduce(const std::vector<TcpPeerSockets>& sockets,
-                                                    Rank rank,
-                                                    const std::vector<Introduction>& mine,
-                                                    absl::Time deadline) {
-  std::vector<Introduction> theirs(sockets.size());
-  for (Rank r = 0; r < static_cast<Rank>(sockets.size()); ++r) {
-    if (r == rank) continue;
-    // A fresh connection's buffer takes this whole.
-    const ssize_t sent =
-        send(sockets[r].control.get(), mine[r].data(), kIntroductionBytes, MSG_NOSIGNAL);
-    if (sent != static_cast<ssize_t>(kIntroductionBytes)) {
-      return WithCulprit(ErrnoStatus(errno, absl::StrCat("introducing myself to rank ", r)), r);
-    }
-  }
-  for (Rank r = 0; r < static_cast<Rank>(sockets.size()); ++r) {
-    size_t got = 0;
-    while (r != rank && got < kIntroductionBytes) {
-      pollfd readable = {sockets[r].control.get(), POLLIN, 0};
-      if (poll(&readable, 1, PollTimeoutMs(deadline)) == 0) {
-        return WithCulprit(
-            absl::DeadlineExceededError(absl::StrCat("rank ", r, " did not introduce itself")), r);
-      }
-      const ssize_t now =
-          recv(sockets[r].control.get(), theirs[r].data() + got, kIntroductionBytes - got, 0);
-      if (now < 0 && (errno == EINTR || errno == EAGAIN)) continue;
-      if (now <= 0) {
-        return WithCulprit(
-            absl::UnavailableError(absl::StrCat("rank ", r, " is gone: it hung up early")), r);
-      }
-      got += static_cast<size_t>(now);
-    }
-  }
-  return theirs;
+uint64_t HostNumber(const MeshSpec& spec) {
+  std::ifstream file("/proc/sys/kernel/random/boot_id");
+  std::string kernel((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
+  std::array<char, 64> processes = {};  // "pid:[4026531836]"
+  [[maybe_unused]] const ssize_t length =
+      readlink("/proc/self/ns/pid", processes.data(), processes.size() - 1);
+  const uint64_t number =
+      Hash(absl::StrCat(kernel, "/", processes.data(), "/", spec.members[spec.rank].host));
+  return number == kSharesNone ? 1 : number;
 }
 
 absl::StatusOr<uint64_t> RandomNumber() {
@@ -96,74 +57,146 @@ absl::StatusOr<uint64_t> RandomNumber() {
 }
 
 // What a rank has found out about another's memory.
-constexpr uint64_t kMapsAll = 1;
+constexpr uint64_t kMapsAll = 1;  // of its host
 constexpr uint64_t kReadsYours = 2;
 
-// The memory of all, or why not.
-struct Attempt {
-  std::unique_ptr<ShmGroup> group;
-  absl::Status status;         // of this rank or, if there is none of its own, of another
-  std::vector<bool> can_read;  // by rank: it reads this one's memory wherever it lies
-  absl::Status reads;          // why this rank does not read all the others' so
+struct Sharing {
+  bool all = false;  // ranks share one host's memory
+  bool any = false;  // two ranks share their host's
+  // Of this rank's host, itself included.
+  std::vector<Rank> ranks;
+  std::unique_ptr<ShmGroup> group;  // null: they share no memory
+  std::vector<bool> can_read;       // by rank of it: that one reads this one's wherever it lies
+  absl::Status reads;               // why this rank does not read all the others' so
+  std::string why_not_all;
 };
 
-// Connected ranks try to map each other. Not OK: the mesh can't be used in any way.
-absl::StatusOr<Attempt> MapAll(const std::vector<TcpPeerSockets>& sockets, Rank rank,
-                               std::shared_ptr<SharedArena> arena, const HostMeshOptions& options,
-                               absl::Time deadline) {
-  const int world_size = static_cast<int>(sockets.size());
-  const auto to_all = [&sockets](const ShmGroup::Location& location) {
-    return std::vector<Introduction>(sockets.size(), Encode(location));
-  };
-  Attempt attempt;
-  attempt.can_read.resize(sockets.size());
-  ShmGroup::Location mine;  // of nothing
-  if (arena == nullptr) {
-    attempt.status = absl::UnavailableError("this rank has no memory to share");
-  } else if (world_size > kMaxShmRanks) {
-    attempt.status = absl::UnavailableError(
-        absl::StrCat(world_size, " ranks; at most ", kMaxShmRanks, " share memory"));
-  } else {
-    MUSTER_ASSIGN_OR_RETURN(const uint64_t nonce, RandomNumber());
-    auto group = ShmGroup::Create(std::move(arena), rank, world_size, nonce);
-    if (group.ok()) {
-      attempt.group = *std::move(group);
-      mine = attempt.group->location();
-    } else {
-      attempt.status = group.status();
-    }
+// The ranks with whom this one is to share memory, going by the numbers of hosts: none but itself,
+// if it shares none.
+std::vector<Rank> RanksOfHost(absl::Span<const uint64_t> numbers, Rank rank) {
+  if (numbers[rank] == kSharesNone) return {rank};
+  std::vector<Rank> ranks;
+  for (Rank r = 0; r < static_cast<Rank>(numbers.size()); ++r) {
+    if (numbers[r] == numbers[rank]) ranks.push_back(r);
   }
-  MUSTER_ASSIGN_OR_RETURN(const std::vector<Introduction> introductions,
-                          Introduce(sockets, rank, to_all(mine), deadline));
-  for (Rank r = 0; r < world_size && attempt.status.ok(); ++r) {
-    if (r != rank) attempt.status = attempt.group->Map(r, Decode(introductions[r]));
+  return ranks;
+}
+
+// This rank's end of a group of sharing.ranks, in whose memory the others' can be mapped.
+absl::StatusOr<std::unique_ptr<ShmGroup>> MakeGroup(const Sharing& sharing, Rank rank,
+                                                    std::shared_ptr<SharedArena> arena) {
+  if (arena == nullptr) return absl::UnavailableError("this rank has no memory to share");
+  const int size = static_cast<int>(sharing.ranks.size());
+  if (size > kMaxShmRanks) {
+    return absl::UnavailableError(
+        absl::StrCat(size, " ranks on this host; at most ", kMaxShmRanks, " share memory"));
   }
-  // All do as all can. Nobody goes on, or away, before all have tried.
-  std::vector<Introduction> mine_of_each(sockets.size());
-  for (Rank r = 0; r < world_size; ++r) {
-    ShmGroup::Location verdict;
-    if (attempt.status.ok()) {
-      const absl::Status reads = !options.read_unregistered
-                                     ? absl::UnavailableError("an option forbids reading it")
-                                 : r == rank ? absl::OkStatus()
-                                             : attempt.group->TryToRead(r);
-      verdict.nonce = kMapsAll | (reads.ok() ? kReadsYours : 0);
-      if (attempt.reads.ok()) attempt.reads = reads;
-    }
-    mine_of_each[r] = Encode(verdict);
+  MUSTER_ASSIGN_OR_RETURN(const uint64_t nonce, RandomNumber());
+  const auto own = std::find(sharing.ranks.begin(), sharing.ranks.end(), rank);
+  return ShmGroup::Create(std::move(arena), static_cast<Rank>(own - sharing.ranks.begin()), size,
+                          nonce);
+}
+
+// By number, the ranks of each host on which all have said that they map each other.
+std::map<uint64_t, std::vector<Rank>> HostsThatShare(absl::Span<const uint64_t> numbers,
+                                                     absl::Span<const uint64_t> verdicts) {
+  std::map<uint64_t, std::vector<Rank>> hosts;
+  for (size_t r = 0; r < numbers.size(); ++r) hosts[numbers[r]].push_back(static_cast<Rank>(r));
+  hosts.erase(kSharesNone);
+  for (size_t r = 0; r < numbers.size(); ++r) {
+    if ((verdicts[r] & kMapsAll) == 0) hosts.erase(numbers[r]);
   }
-  MUSTER_ASSIGN_OR_RETURN(const std::vector<Introduction> verdicts,
-                          Introduce(sockets, rank, mine_of_each, deadline));
-  for (Rank r = 0; r < world_size && attempt.status.ok(); ++r) {
+  return hosts;
+}
+
+// Connected ranks try to map those of their host; all do as all of it can. Not OK: the mesh can't
+// be used in any way.
+absl::StatusOr<Sharing> FindSharing(const std::vector<TcpPeerSockets>& sockets,
+                                    const MeshSpec& spec, std::shared_ptr<SharedArena> arena,
+                                    const HostMeshOptions& options, absl::Time deadline) {
+  const Rank rank = spec.rank;
+  MUSTER_ASSIGN_OR_RETURN(
+      const std::vector<uint64_t> numbers,
+      ExchangeNumbers(sockets, rank, arena == nullptr ? kSharesNone : HostNumber(spec), deadline));
+  Sharing sharing;
+  sharing.ranks = RanksOfHost(numbers, rank);
+  const int size = static_cast<int>(sharing.ranks.size());
+  auto group = MakeGroup(sharing, rank, std::move(arena));
+  absl::Status status = group.status();
+  MUSTER_ASSIGN_OR_RETURN(
+      const std::vector<ShmGroup::Location> locations,
+      ExchangeLocations(sockets, rank, group.ok() ? (*group)->location() : ShmGroup::Location(),
+                        deadline));
+  for (Rank i = 0; i < size && status.ok(); ++i) {
+    const Rank r = sharing.ranks[i];
+    if (r != rank) status = Annotate((*group)->Map(i, locations[r]), absl::StrCat("rank ", r));
+  }
+  // Nobody goes on, or away, before all have tried.
+  std::vector<uint64_t> verdicts(numbers.size(), status.ok() ? kMapsAll : 0);
+  for (Rank i = 0; i < size && status.ok(); ++i) {
+    const Rank r = sharing.ranks[i];
     if (r == rank) continue;
-    const uint64_t verdict = Decode(verdicts[r]).nonce;
-    attempt.can_read[r] = (verdict & kReadsYours) != 0;
-    if ((verdict & kMapsAll) != 0) continue;
-    attempt.status = absl::UnavailableError(
-        absl::StrCat("rank ", r, " can't share memory with all (its log says why)"));
+    const absl::Status reads = options.read_unregistered
+                                   ? (*group)->TryToRead(i)
+                                   : absl::UnavailableError("an option forbids reading it");
+    if (reads.ok()) verdicts[r] |= kReadsYours;
+    if (sharing.reads.ok()) sharing.reads = reads;
   }
-  if (!attempt.status.ok()) attempt.group.reset();
-  return attempt;
+  MUSTER_ASSIGN_OR_RETURN(verdicts, ExchangeNumbers(sockets, rank, verdicts, deadline));
+  for (const Rank r : sharing.ranks) {
+    sharing.can_read.push_back((verdicts[r] & kReadsYours) != 0);
+    if (status.ok() && (verdicts[r] & kMapsAll) == 0) {
+      status = absl::UnavailableError(
+          absl::StrCat("rank ", r, " can't share memory with its host's (its log says why)"));
+    }
+  }
+  if (status.ok()) sharing.group = *std::move(group);
+  for (const auto& [number, ranks] : HostsThatShare(numbers, verdicts)) {
+    sharing.all = sharing.all || ranks.size() == numbers.size();
+    sharing.any = sharing.any || ranks.size() > 1;
+  }
+  for (Rank r = 0; r < static_cast<Rank>(numbers.size()) && status.ok(); ++r) {
+    if (numbers[r] == numbers[rank]) continue;
+    status = absl::UnavailableError(numbers[r] == kSharesNone
+                                        ? absl::StrCat("rank ", r, " has no memory to share")
+                                        : absl::StrCat("rank ", r, " runs on another host"));
+  }
+  sharing.why_not_all = std::string(status.message());
+  return sharing;
+}
+
+std::unique_ptr<ShmMesh> MakeShmMesh(MeshSpec spec, std::vector<TcpPeerSockets>& sockets,
+                                     Sharing& sharing) {
+  // Data does not go by TCP: of the sockets only the control connections are kept.
+  std::vector<UniqueFd> control;
+  for (const Rank r : sharing.ranks) {
+    control.push_back(std::move(sockets[r].control));
+    sockets[r].data.clear();
+  }
+  return std::make_unique<ShmMesh>(std::move(spec), std::move(control), std::move(sharing.group),
+                                   std::move(sharing.can_read));
+}
+
+// The mesh of this rank's host alone.
+MeshSpec SpecOfHost(const MeshSpec& spec, const std::vector<Rank>& ranks) {
+  MeshSpec part = spec;
+  part.members.clear();
+  part.ranks_in_whole = ranks;
+  for (const Rank r : ranks) {
+    if (r == spec.rank) part.rank = static_cast<Rank>(part.members.size());
+    part.members.push_back(spec.members[r]);
+  }
+  return part;
+}
+
+std::string ExplainTwoLevels(const Sharing& sharing, size_t world_size) {
+  if (sharing.group == nullptr) {
+    return absl::StrCat("this rank reaches all over TCP (", sharing.why_not_all,
+                        "); others share hosts");
+  }
+  return absl::StrCat("ranks ", absl::StrJoin(sharing.ranks, ", "),
+                      " share a host; TCP leads to the other ", world_size - sharing.ranks.size(),
+                      " (", sharing.why_not_all, ")");
 }
 
 }  // namespace
@@ -173,28 +206,36 @@ absl::StatusOr<HostMesh> ConnectHostMesh(HostMeshKind kind, TcpListener& listene
                                          const HostMeshOptions& options) {
   MUSTER_ASSIGN_OR_RETURN(std::vector<TcpPeerSockets> sockets,
                           ConnectMeshSockets(listener, spec, deadline));
-  MUSTER_ASSIGN_OR_RETURN(Attempt attempt,
-                          MapAll(sockets, spec.rank, std::move(arena), options, deadline));
-  if (!attempt.status.ok() && kind == HostMeshKind::kSharedMemory) {
+  MUSTER_ASSIGN_OR_RETURN(Sharing sharing,
+                          FindSharing(sockets, spec, std::move(arena), options, deadline));
+  if (!sharing.all && kind == HostMeshKind::kSharedMemory) {
     return absl::UnimplementedError(
-        absl::StrCat("the ranks can't share memory: ", std::string(attempt.status.message())));
+        absl::StrCat("the ranks can't share memory: ", sharing.why_not_all));
   }
   HostMesh mesh;
-  if (!attempt.status.ok()) {
-    mesh.why = std::string(attempt.status.message());
+  if (!sharing.all && !sharing.any) {
+    mesh.why = sharing.why_not_all;
     mesh.transport = std::make_unique<TcpMesh>(std::move(spec), std::move(sockets));
     return mesh;
   }
-  mesh.why = absl::StrCat("all ", sockets.size(), " ranks share a host");
-  if (!attempt.reads.ok()) {
-    absl::StrAppend(&mesh.why, "; messages from unregistered memory are staged: ",
-                    std::string(attempt.reads.message()));
+  const std::string staged = sharing.reads.ok()
+                                 ? ""
+                                 : absl::StrCat("; messages from unregistered memory are staged: ",
+                                                std::string(sharing.reads.message()));
+  if (sharing.all) {
+    mesh.why = absl::StrCat("all ", sockets.size(), " ranks share a host", staged);
+    mesh.transport = MakeShmMesh(std::move(spec), sockets, sharing);
+    return mesh;
   }
-  // Data does not go by TCP: of the sockets only the control connections are kept.
-  std::vector<UniqueFd> control;
-  for (TcpPeerSockets& peer : sockets) control.push_back(std::move(peer.control));
-  mesh.transport = std::make_unique<ShmMesh>(std::move(spec), std::move(control),
-                                             std::move(attempt.group), std::move(attempt.can_read));
+  if (sharing.ranks.size() == 1) sharing.group.reset();
+  mesh.why = absl::StrCat(ExplainTwoLevels(sharing, sockets.size()), staged);
+  std::unique_ptr<ShmMesh> host;
+  if (sharing.group != nullptr) {
+    host = MakeShmMesh(SpecOfHost(spec, sharing.ranks), sockets, sharing);
+  }
+  mesh.transport = std::make_unique<TwoLevelMesh>(
+      std::move(host), sharing.ranks,
+      std::make_unique<TcpMesh>(std::move(spec), std::move(sockets)));
   return mesh;
 }
 

@@ -1,5 +1,9 @@
-// Connects the ranks of a view by shared memory or by TCP, all in the same way: which, they find
-// out together.
+// Connects the ranks of a view by shared memory where they share a host and by TCP where they do
+// not, all in the same way: which, they find out together.
+//
+// Two ranks share a host if they run under one kernel and in one process namespace, their members'
+// names of hosts (MeshMember::host) are equal, and each can map the other's memory. Addresses do
+// not count.
 #ifndef MUSTER_COLLECTIVES_TRANSPORT_SHM_HOST_MESH_H_
 #define MUSTER_COLLECTIVES_TRANSPORT_SHM_HOST_MESH_H_
 
@@ -17,13 +21,15 @@ namespace muster {
 
 struct HostMesh {
   std::unique_ptr<Transport> transport;
-  // Why it is this transport: "all 4 ranks share a host", "rank 3 shares no memory: ...". Says also
-  // where other ranks' memory can be reached only by a detour.
+  // Why it is this transport: "all 4 ranks share a host", "ranks 0, 1 share a host; TCP leads
+  // to the other 2". Says also where other ranks' memory can be reached only by a detour.
   std::string why;
 };
 
 enum class HostMeshKind {
-  kBest,          // shared memory if every rank can map the memory of every other, TCP otherwise
+  // Shared memory if all ranks share a host ("shm"), TCP if no two do ("tcp"), and otherwise each
+  // way where it leads ("shm+tcp").
+  kBest,
   kSharedMemory,  // or UNIMPLEMENTED, with the reason
 };
 

@@ -94,9 +94,9 @@ ShmGroup::Location ShmGroup::location() const {
 }
 
 absl::Status ShmGroup::Map(Rank rank, const Location& location) {
-  const auto refuse = [rank, &location](const auto&... why) {
-    return absl::UnavailableError(absl::StrCat("cannot map the memory of rank ", rank, " (process ",
-                                               location.pid, "): ", why...));
+  const auto refuse = [&location](const auto&... why) {
+    return absl::UnavailableError(
+        absl::StrCat("cannot map the memory of process ", location.pid, ": ", why...));
   };
   const int64_t area_bytes = AreaBytes(size());
   Peer& peer = peers_[rank];
@@ -170,9 +170,9 @@ absl::Status ShmGroup::Read(Rank rank, uint64_t address, absl::Span<std::byte> t
     const ssize_t got =
         process_vm_readv(static_cast<pid_t>(peers_[rank].pid), &local, 1, &remote, 1, 0);
     if (got <= 0) {
-      return ErrnoStatus(got == 0 ? EFAULT : errno,
-                         absl::StrCat("reading memory of rank ", rank, " (process ",
-                                      peers_[rank].pid, ", process_vm_readv)"));
+      return ErrnoStatus(
+          got == 0 ? EFAULT : errno,
+          absl::StrCat("reading memory of process ", peers_[rank].pid, " (process_vm_readv)"));
     }
     to.remove_prefix(static_cast<size_t>(got));
     address += static_cast<uint64_t>(got);
@@ -186,7 +186,7 @@ absl::Status ShmGroup::TryToRead(Rank rank) const {
                               absl::MakeSpan(reinterpret_cast<std::byte*>(&nonce), sizeof(nonce))));
   if (nonce == peers_[rank].area->nonce) return absl::OkStatus();
   return absl::UnavailableError(
-      absl::StrCat("process ", peers_[rank].pid, " is another one than rank ", rank));
+      absl::StrCat("process ", peers_[rank].pid, " is another one than the peer"));
 }
 
 ShmRing& ShmGroup::Ring(Rank from, Rank to) const {

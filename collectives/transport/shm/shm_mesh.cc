@@ -64,7 +64,7 @@ void ShmMesh::PostSend(Rank peer, uint64_t tag, absl::Span<const std::byte> byte
   MutexLock lock(&drive_mu_);
   if (failure_.has_value()) return;
   if (departed_[peer]) {
-    failure_.Record(PeerIsGone(spec_, peer, "it left before this was sent to it"), peer);
+    failure_.Record(PeerIsGone(spec_, peer, "it left before this was sent to it"), std::nullopt);
     return;
   }
   sender_.Post(peer, tag, bytes, token, &completed_);
@@ -111,8 +111,8 @@ absl::Status ShmMesh::ReadControl() {
         break;
       case ControlNews::Kind::kAbort:
         status = WithCulprit(
-            absl::Status(news.reason.code(),
-                         absl::StrCat("rank ", news.peer, " aborted: ", news.reason.message())),
+            absl::Status(news.reason.code(), absl::StrCat("rank ", RankInWhole(spec_, news.peer),
+                                                          " aborted: ", news.reason.message())),
             news.culprit);
         break;
       case ControlNews::Kind::kClosed:

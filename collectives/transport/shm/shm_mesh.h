@@ -56,6 +56,8 @@ class ShmMesh : public MeshTransport {
   void Close(const absl::Status& reason, std::optional<Rank> culprit) override;
   std::optional<MeshFailure> failure() const override { return failure_.get(); }
   bool tainted() const override { return group_->tainted(); }
+  // Readable while a death or an abort is there that Poll has not taken in.
+  int news_fd() const { return control_.news_fd(); }
 
  private:
   void CheckPeer(Rank peer) const;

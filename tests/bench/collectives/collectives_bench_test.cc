@@ -23,17 +23,25 @@ constexpr ElementType kTypes[] = {ElementType::kF32, ElementType::kF64, ElementT
 constexpr Redop kRedops[] = {Redop::kSum, Redop::kAverage, Redop::kMin, Redop::kMax};
 
 TEST(AlgorithmNamesTest, AreThoseOfWhatIsMeasured) {
-  const auto names = [](Kind kind, ElementType type) { return AlgorithmNames({kind}, {type}); };
+  const auto names = [](Kind kind, ElementType type) {
+    return AlgorithmNames({kind}, {type}, /*hosts=*/1);
+  };
   EXPECT_EQ(names(Kind::kAllReduce, ElementType::kF32).front(), "auto");
   EXPECT_THAT(names(Kind::kAllReduce, ElementType::kF32), testing::Contains("double-tree"));
   EXPECT_THAT(names(Kind::kAllReduce, ElementType::kBF16),
               testing::Not(testing::Contains("double-tree")));
   EXPECT_THAT(names(Kind::kAllReduce, ElementType::kF32), testing::Not(testing::Contains("bruck")));
-  EXPECT_THAT(names(Kind::kAllReduce, ElementType::kF32),
-              testing::Not(testing::Contains("hierarchical")));
   EXPECT_THAT(names(Kind::kAllGather, ElementType::kF32), testing::Contains("bruck"));
-  EXPECT_THAT(AlgorithmNames({Kind::kAllReduce, Kind::kAllGather}, {ElementType::kF32}),
-              testing::Contains("bruck"));
+  EXPECT_THAT(
+      AlgorithmNames({Kind::kAllReduce, Kind::kAllGather}, {ElementType::kF32}, /*hosts=*/1),
+      testing::Contains("bruck"));
+}
+
+TEST(AlgorithmNamesTest, HierarchicalNeedsHosts) {
+  for (const int hosts : {1, 2}) {
+    const auto names = AlgorithmNames({Kind::kAllReduce}, {ElementType::kF32}, hosts);
+    EXPECT_EQ(std::count(names.begin(), names.end(), "hierarchical"), hosts - 1);
+  }
 }
 
 // nccl-tests, doc/PERFORMANCE.md.
@@ -115,8 +123,9 @@ int64_t WrongAfter(const Trial& trial, int ranks, int spoiled) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
-      Spoiler bench_rank(MakeMusterRank(*Communicator::Create(std::move(mesh[rank])), nullptr),
-                         rank == spoiled, rank, ranks);
+      Spoiler bench_rank(
+          MakeMusterRank(*Communicator::Create(std::move(mesh[rank])), nullptr, /*hosts=*/1),
+          rank == spoiled, rank, ranks);
       TrialBuffers buffers;
       EXPECT_GE(TimeTrial(bench_rank, buffers, rank, ranks, trial, &wrong[rank]), 0);
     });

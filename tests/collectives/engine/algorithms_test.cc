@@ -228,7 +228,8 @@ INSTANTIATE_TEST_SUITE_P(
                     Shape{MeshKind::kInProcess, 3}, Shape{MeshKind::kInProcess, 7},
                     Shape{MeshKind::kInProcess, 8}, Shape{MeshKind::kTcp, 4},
                     Shape{MeshKind::kTcp, 5}, Shape{MeshKind::kGrpc, 4}, Shape{MeshKind::kShm, 5},
-                    Shape{MeshKind::kShmRegistered, 4}, Shape{MeshKind::kShmStaged, 3}),
+                    Shape{MeshKind::kShmRegistered, 4}, Shape{MeshKind::kShmStaged, 3},
+                    Shape{MeshKind::kTwoLevel, 5}),
     [](const auto& info) {
       return NameOf(info.param.kind) + std::to_string(info.param.world_size);
     });

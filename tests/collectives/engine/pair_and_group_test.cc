@@ -241,7 +241,7 @@ INSTANTIATE_TEST_SUITE_P(Meshes, PairAndGroupTest,
                          testing::Values(MeshKind::kInProcess, MeshKind::kTcp,
                                          MeshKind::kTcpThreeChannels, MeshKind::kGrpc,
                                          MeshKind::kShm, MeshKind::kShmRegistered,
-                                         MeshKind::kShmStaged),
+                                         MeshKind::kShmStaged, MeshKind::kTwoLevel),
                          [](const auto& info) { return NameOf(info.param); });
 
 }  // namespace

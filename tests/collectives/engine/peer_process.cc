@@ -62,7 +62,7 @@ int Live(MeshKind kind, PeerLife life, int in, int out) {
   const std::string other = ReadLine(in);
   if (other.empty()) return 0;  // The test has ended without it.
   std::shared_ptr<SharedArena> arena;
-  if (IsShm(kind)) arena = SharedArena::Create().value();
+  if (SharesMemory(kind)) arena = SharedArena::Create().value();
   auto communicator = MakeRank(kind, 1, *door, other, arena);
   if (!communicator.ok()) {
     std::fprintf(stderr, "peer process: %s\n", communicator.status().ToString().c_str());
@@ -140,7 +140,7 @@ absl::StatusOr<std::unique_ptr<Communicator>> PeerProcess::Connect(
 }
 
 Rank0::Rank0(PeerProcess& peer, MeshKind kind) {
-  if (IsShm(kind)) {
+  if (SharesMemory(kind)) {
     arena = SharedArena::Create().value();
     shared = arena->Allocate(kPeerCount * 4).value();
     data = reinterpret_cast<float*>(shared.data());

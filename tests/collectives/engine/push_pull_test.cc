@@ -384,7 +384,8 @@ INSTANTIATE_TEST_SUITE_P(Meshes, PushPullTest,
                          testing::Values(MeshKind::kInProcess, MeshKind::kTcp,
                                          MeshKind::kTcpThreeChannels, MeshKind::kGrpc,
                                          MeshKind::kOfi, MeshKind::kHostile, MeshKind::kShm,
-                                         MeshKind::kShmRegistered, MeshKind::kShmStaged),
+                                         MeshKind::kShmRegistered, MeshKind::kShmStaged,
+                                         MeshKind::kTwoLevel),
                          [](const auto& info) { return NameOf(info.param); });
 
 }  // namespace

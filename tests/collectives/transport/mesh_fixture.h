@@ -12,6 +12,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/clock.h"
+#include "collectives/transport/forwarding_transport.h"
 #include "collectives/transport/grpc/grpc_transport.h"
 #include "collectives/transport/in_process_transport.h"
 #include "collectives/transport/ofi/ofi_transport.h"
@@ -36,14 +37,29 @@ enum class MeshKind {
   kShm,            // from memory that is not registered
   kShmRegistered,  // every message is sent from registered memory
   kShmStaged,      // ranks may not read each other's memory
+  kTwoLevel,       // hosts in turn: even and odd ranks
+  // Ranks that are all on one host or on one each, of a mesh that has another rank, which does
+  // nothing: on another host, or on that of rank 0.
+  kTwoLevelOneHost,
+  kTwoLevelOwnHosts,
 };
 
-inline constexpr MeshKind kAllMeshKinds[] = {
-    MeshKind::kInProcess, MeshKind::kTcp,         MeshKind::kTcpThreeChannels,
-    MeshKind::kTcpIpv6,   MeshKind::kGrpc,        MeshKind::kGrpcThreeChannels,
-    MeshKind::kOfi,       MeshKind::kOfiTwoRails, MeshKind::kOfiWithoutImmediates,
-    MeshKind::kHostile,   MeshKind::kShm,         MeshKind::kShmRegistered,
-    MeshKind::kShmStaged};
+inline constexpr MeshKind kAllMeshKinds[] = {MeshKind::kInProcess,
+                                             MeshKind::kTcp,
+                                             MeshKind::kTcpThreeChannels,
+                                             MeshKind::kTcpIpv6,
+                                             MeshKind::kGrpc,
+                                             MeshKind::kGrpcThreeChannels,
+                                             MeshKind::kOfi,
+                                             MeshKind::kOfiTwoRails,
+                                             MeshKind::kOfiWithoutImmediates,
+                                             MeshKind::kHostile,
+                                             MeshKind::kShm,
+                                             MeshKind::kShmRegistered,
+                                             MeshKind::kShmStaged,
+                                             MeshKind::kTwoLevel,
+                                             MeshKind::kTwoLevelOneHost,
+                                             MeshKind::kTwoLevelOwnHosts};
 
 inline std::string NameOf(MeshKind kind) {
   switch (kind) {
@@ -73,6 +89,12 @@ inline std::string NameOf(MeshKind kind) {
       return "ShmRegistered";
     case MeshKind::kShmStaged:
       return "ShmStaged";
+    case MeshKind::kTwoLevel:
+      return "TwoLevel";
+    case MeshKind::kTwoLevelOneHost:
+      return "TwoLevelOneHost";
+    case MeshKind::kTwoLevelOwnHosts:
+      return "TwoLevelOwnHosts";
   }
   return "";
 }
@@ -116,6 +138,7 @@ struct TestMesh {
   std::vector<MeshDoor> doors;
   std::vector<std::shared_ptr<SharedArena>> arenas;  // by rank, where memory is shared
   std::vector<std::unique_ptr<Transport>> ends;
+  std::unique_ptr<Transport> idle_end;
 };
 
 inline bool IsOfi(MeshKind kind) {
@@ -126,6 +149,35 @@ inline bool IsOfi(MeshKind kind) {
 inline bool IsShm(MeshKind kind) {
   return kind == MeshKind::kShm || kind == MeshKind::kShmRegistered || kind == MeshKind::kShmStaged;
 }
+
+inline bool HasIdleRank(MeshKind kind) {
+  return kind == MeshKind::kTwoLevelOneHost || kind == MeshKind::kTwoLevelOwnHosts;
+}
+
+inline bool SharesMemory(MeshKind kind) {
+  return IsShm(kind) || kind == MeshKind::kTwoLevel || HasIdleRank(kind);
+}
+
+// MeshMember::host of a rank; `ranks` include the idle one, which is the last.
+inline std::string HostOf(MeshKind kind, Rank rank, int ranks) {
+  if (kind == MeshKind::kTwoLevel) return rank % 2 == 0 ? "even" : "odd";
+  const bool idle = rank == ranks - 1;
+  if (kind == MeshKind::kTwoLevelOneHost) return idle ? "other" : "one";
+  if (kind == MeshKind::kTwoLevelOwnHosts) return absl::StrCat("host-", idle ? 0 : rank);
+  return "";
+}
+
+// The first ranks of a mesh, as if there were no more.
+class FirstRanks : public ForwardingTransport {
+ public:
+  FirstRanks(std::unique_ptr<Transport> base, int world_size)
+      : ForwardingTransport(std::move(base)), world_size_(world_size) {}
+  int world_size() const override { return world_size_; }
+  int local_world_size() const override { return world_size_; }
+
+ private:
+  const int world_size_;
+};
 
 // One end over `listener`. `arena` is for shared memory.
 inline absl::StatusOr<std::unique_ptr<Transport>> ConnectEnd(MeshKind kind, TcpListener& listener,
@@ -142,6 +194,11 @@ inline absl::StatusOr<std::unique_ptr<Transport>> ConnectEnd(MeshKind kind, TcpL
                        : absl::StatusOr<std::unique_ptr<Transport>>(mesh.status());
     }
     return std::make_unique<RegisteringTransport>(std::move(mesh->transport), std::move(arena));
+  }
+  if (SharesMemory(kind)) {
+    auto mesh = ConnectHostMesh(HostMeshKind::kBest, listener, spec, std::move(arena), deadline);
+    if (!mesh.ok()) return mesh.status();
+    return std::move(mesh->transport);
   }
   if (!IsOfi(kind)) return TcpTransport::Connect(listener, spec, deadline);
   OfiOptions options;
@@ -174,27 +231,35 @@ inline TestMesh MakeMesh(MeshKind kind, int world_size, TransportLimits limits =
   const bool three = kind == MeshKind::kTcpThreeChannels || kind == MeshKind::kGrpcThreeChannels;
   spec.options.channels = three ? 3 : 1;
   spec.options.limits = limits;
-  for (Rank r = 0; r < world_size; ++r) {
+  const int ranks = world_size + (HasIdleRank(kind) ? 1 : 0);
+  for (Rank r = 0; r < ranks; ++r) {
     auto door = OpenDoor(kind);
     EXPECT_TRUE(door.ok()) << door.status();
     mesh.doors.push_back(*std::move(door));
-    spec.members.push_back(
-        {Incarnation{static_cast<uint64_t>(100 + r)}, mesh.doors.back().address()});
+    spec.members.push_back({.incarnation = Incarnation{static_cast<uint64_t>(100 + r)},
+                            .address = mesh.doors.back().address(),
+                            .host = HostOf(kind, r, ranks)});
   }
-  mesh.ends.resize(static_cast<size_t>(world_size));
-  for (Rank r = 0; IsShm(kind) && r < world_size; ++r) {
+  mesh.ends.resize(static_cast<size_t>(ranks));
+  for (Rank r = 0; SharesMemory(kind) && r < ranks; ++r) {
     auto arena = SharedArena::Create();
     EXPECT_TRUE(arena.ok()) << arena.status();
     mesh.arenas.push_back(*std::move(arena));
   }
-  RunRanks(world_size, [&](Rank r) {
+  RunRanks(ranks, [&](Rank r) {
     MeshSpec mine = spec;
     mine.rank = r;
-    auto end = ConnectEnd(kind, mesh.doors[r], mine, IsShm(kind) ? mesh.arenas[r] : nullptr,
+    auto end = ConnectEnd(kind, mesh.doors[r], mine, SharesMemory(kind) ? mesh.arenas[r] : nullptr,
                           absl::Now() + absl::Seconds(30));
     EXPECT_TRUE(end.ok()) << end.status();
     if (end.ok()) mesh.ends[r] = *std::move(end);
   });
+  if (!HasIdleRank(kind)) return mesh;
+  mesh.idle_end = std::move(mesh.ends.back());
+  mesh.ends.pop_back();
+  for (std::unique_ptr<Transport>& end : mesh.ends) {
+    if (end != nullptr) end = std::make_unique<FirstRanks>(std::move(end), world_size);
+  }
   return mesh;
 }
 
