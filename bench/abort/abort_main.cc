@@ -63,15 +63,15 @@ int64_t MonotonicNs() {
 // A rank's life, in its process. Returns the exit code.
 int RunRank(const Settings& settings, const std::string& transport, int rank, Exchange& exchange,
             Board& board) {
-  MusterOptions options = settings.muster;
-  if (transport == "shm+tcp") options.hosts = 2;
-  absl::StatusOr<MusterEnd> end = JoinMesh(transport, rank, exchange, options);
+  MusterOptions muster = settings.muster;
+  if (transport == "shm+tcp") muster.hosts = 2;
+  absl::StatusOr<MusterEnd> end = JoinMesh(transport, rank, exchange, muster);
   if (!end.ok()) {
     std::fprintf(stderr, "bench-abort: rank %d: %s\n", rank, end.status().ToString().c_str());
     return 1;
   }
   auto communicator = Communicator::Create(std::move(end->transport),
-                                           CommunicatorOptionsOf(options, settings.ranks));
+                                           CommunicatorOptionsOf(muster, settings.ranks));
   if (!communicator.ok()) return 1;
   const int64_t count = settings.bytes / 4;
   SharedBuffer shared;
