@@ -312,7 +312,10 @@ void CommunicatorImpl::TellWait(WaitWatch::Verdict verdict) {
 
 void CommunicatorImpl::Drive(const Operation* own) {
   absl::Status status;
-  const bool only_look = own == nullptr && engine_.active() == 0 && !has_queued_;
+  const auto idle = [this] {
+    return engine_.active() == 0 && !has_queued_ && !transport_->has_backlog();
+  };
+  const bool only_look = own == nullptr && idle();
   while (StartQueued()) {
     // Nobody waits for what the background thread does: then it leaves the cores to others.
     const bool awaited = own != nullptr || waiting_hint_ > 0;
@@ -332,11 +335,12 @@ void CommunicatorImpl::Drive(const Operation* own) {
       if (status.ok() && own != nullptr && own->done && outstanding_.empty() &&
           !failure_.has_value() && !wait_watch_.reported()) {
         driven_ = false;  // The usual end, without another lock.
+        if (transport_->has_backlog()) transport_->WakeWatcher();
         return;
       }
     }
     if (!status.ok() || only_look) break;
-    if (own != nullptr ? own->done.load() : engine_.active() == 0 && !has_queued_) break;
+    if (own != nullptr ? own->done.load() : idle()) break;
   }
   EndWait(/*failed=*/!status.ok() || failed_);
   bool first = false;
@@ -350,7 +354,8 @@ void CommunicatorImpl::Drive(const Operation* own) {
     if (!failure.has_value() || says_goodbye) {
       driven_ = false;
       // Whoever waits takes over by itself; otherwise the background thread does.
-      if (says_goodbye || outstanding_.empty() || waiting_ > 0 || own == nullptr) return;
+      if (says_goodbye || waiting_ > 0 || own == nullptr) return;
+      if (outstanding_.empty() && !transport_->has_backlog()) return;
     }
   }
   if (!failure.has_value()) {
@@ -436,7 +441,7 @@ void CommunicatorImpl::Background() {
     bool wanted = false;
     {
       MutexLock lock(&mu_);
-      wanted = !driven_ && !outstanding_.empty() && waiting_ == 0;
+      wanted = !driven_ && waiting_ == 0 && (!outstanding_.empty() || transport_->has_backlog());
     }
     if (!wanted) transport_->Watch(absl::Now() + kIdleLook);
     {

@@ -42,6 +42,7 @@ class ForwardingTransport : public Transport {
                     std::vector<uint64_t>* completed) override {
     return base_->Poll(deadline, spin, completed);
   }
+  bool has_backlog() const override { return base_->has_backlog(); }
   void Watch(absl::Time deadline) override { base_->Watch(deadline); }
   void WakeWatcher() override { base_->WakeWatcher(); }
   void Wake() override { base_->Wake(); }

@@ -110,6 +110,10 @@ class Transport {
   virtual absl::Status Poll(absl::Time deadline, absl::Duration spin,
                             std::vector<uint64_t>* completed) = 0;
 
+  // Peers are still to be told something about what was completed: who has nothing else to wait for
+  // drives until they are; a Poll ends when they have been. From any thread.
+  virtual bool has_backlog() const { return false; }
+
   // Blocks without driving, until a peer has died or aborted (Poll will say), on WakeWatcher(),
   // Close() or at the deadline. Data traffic does not end it.
   virtual void Watch(absl::Time deadline) = 0;

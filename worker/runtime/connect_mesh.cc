@@ -122,9 +122,10 @@ absl::StatusOr<ConnectedMesh> ConnectMesh(const CommunicationSpec& communication
                                           TcpListener& listener, GrpcListener* servers,
                                           MeshSpec spec, std::shared_ptr<SharedArena> arena,
                                           const std::string& no_arena, absl::Time deadline) {
-  MUSTER_ASSIGN_OR_RETURN(ConnectedMesh mesh,
-                          Connect(communication, listener, servers, std::move(spec),
-                                  std::move(arena), no_arena, deadline));
+  MUSTER_ASSIGN_OR_RETURN(ConnectedMesh mesh, Connect(communication, listener, servers,
+                                                      std::move(spec), arena, no_arena, deadline));
+  // Those who are no members any more may have ended.
+  if (arena != nullptr) arena->others().DropUnused();
   if (communication.algorithm == CommunicationSpec::Algorithm::kWindow &&
       mesh.transport->window() == nullptr) {
     return CannotHave("algorithm",

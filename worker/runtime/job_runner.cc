@@ -370,6 +370,7 @@ void JobRunner::DropState() {
   replica_.reset();
   context_.reset();
   beyond_use_ = false;
+  if (options_.arena != nullptr) options_.arena->others().DropUnused();
 }
 
 // ---- observers -------------------------------------------------------------------------------

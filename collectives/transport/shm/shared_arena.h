@@ -25,6 +25,7 @@
 #include "absl/status/statusor.h"
 #include "absl/types/span.h"
 #include "base/mutex.h"
+#include "collectives/transport/shm/arena_mappings.h"
 #include "collectives/transport/socket.h"
 
 namespace muster {
@@ -87,6 +88,9 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
   // and then, at allocations.
   void Abandon(SharedBuffer buffer, std::function<bool()> gone) ABSL_LOCKS_EXCLUDED(mu_);
 
+  // Those of the processes that this one shares memory with.
+  ArenaMappings& others() { return others_; }
+
   int fd() const { return file_.get(); }
   int64_t capacity() const { return capacity_; }
 
@@ -113,6 +117,7 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
   const UniqueFd file_;
   std::byte* const base_;
   const int64_t capacity_;
+  ArenaMappings others_;
   std::atomic<uint64_t> changes_{0};
   mutable Mutex mu_;
   std::map<int64_t, int64_t> free_ ABSL_GUARDED_BY(mu_);    // offset -> size, never adjacent

@@ -3,7 +3,6 @@
 #include <fcntl.h>
 #include <linux/futex.h>
 #include <poll.h>
-#include <sys/mman.h>
 #include <sys/syscall.h>
 #include <sys/uio.h>
 #include <unistd.h>
@@ -28,11 +27,6 @@ namespace {
 // How long a rank that runs may need to notice that another has closed.
 constexpr absl::Duration kLetGo = absl::Milliseconds(100);
 constexpr absl::Duration kLongestSleep = absl::Hours(1);
-constexpr int64_t kMappedAtOnce = 1 << 20;
-
-int64_t RoundUpToPages(int64_t bytes) {
-  return (bytes + SharedArena::kAlignment - 1) / SharedArena::kAlignment * SharedArena::kAlignment;
-}
 
 void FutexWait(std::atomic<uint32_t>& word, uint32_t seen, absl::Duration timeout) {
   const timespec relative = absl::ToTimespec(timeout);
@@ -75,12 +69,7 @@ ShmGroup::ShmGroup(std::shared_ptr<SharedArena> arena, SharedBuffer area, Rank r
   own.area = own_;
 }
 
-ShmGroup::~ShmGroup() {
-  Shut();
-  for (Peer& peer : peers_) {
-    if (peer.capacity > 0) munmap(peer.base, static_cast<size_t>(peer.capacity));
-  }
-}
+ShmGroup::~ShmGroup() { Shut(); }
 
 ShmGroup::Location ShmGroup::location() const {
   Location location;
@@ -113,14 +102,10 @@ absl::Status ShmGroup::Map(Rank rank, const Location& location) {
     return refuse("opening ", path, ": ", std::strerror(errno),
                   " (both processes must share host, process namespace and user)");
   }
-  const auto bytes = static_cast<size_t>(location.capacity);
-  const off_t there = lseek(file.get(), 0, SEEK_END);
-  if (there < location.capacity) return refuse(path, " has ", there, " bytes: another process");
-  void* const base =
-      mmap(nullptr, bytes, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_NORESERVE, file.get(), 0);
-  if (base == MAP_FAILED) return refuse("mapping it: ", std::strerror(errno));
-  peer.base = static_cast<std::byte*>(base);
-  peer.capacity = location.capacity;
+  auto mapping = arena_->others().Map(file, location.capacity);
+  if (!mapping.ok()) return refuse(path, ": ", std::string(mapping.status().message()));
+  peer.mapping = *std::move(mapping);
+  peer.base = peer.mapping->base();
   peer.pid = location.pid;
   peer.address = location.address;
   peer.area = reinterpret_cast<ShmArea*>(peer.base + location.area);
@@ -144,23 +129,9 @@ std::optional<int64_t> ShmGroup::PlaceOf(const void* data, int64_t bytes) {
 }
 
 int64_t ShmGroup::MapPages(Rank rank, int64_t place, int64_t bytes, int64_t most) {
-  Peer& peer = peers_[rank];
+  const Peer& peer = peers_[rank];
   if (peer.area == own_ || !Holds(rank, place, bytes)) return 0;
-  const int64_t end = RoundUpToPages(place + bytes);
-  int64_t begin = place / SharedArena::kAlignment * SharedArena::kAlignment;
-  if (peer.mapped.Covers(begin, end)) return 0;
-  int64_t taken = 0;
-  for (; begin < end && taken < most; begin += kMappedAtOnce) {
-    const int64_t stop = std::min(end, begin + kMappedAtOnce);
-    if (peer.mapped.Covers(begin, stop)) continue;
-    // Whatever comes of it: it is tried once.
-    peer.mapped.Add(begin, stop);
-    taken += stop - begin;
-#ifdef MADV_POPULATE_WRITE
-    madvise(peer.base + begin, static_cast<size_t>(stop - begin), MADV_POPULATE_WRITE);
-#endif
-  }
-  return taken;
+  return peer.mapping->EnterPages(place, place + bytes, most);
 }
 
 absl::Status ShmGroup::Read(Rank rank, uint64_t address, absl::Span<std::byte> to) const {

@@ -28,7 +28,7 @@
 #include "absl/types/span.h"
 #include "base/ids.h"
 #include "base/mutex.h"
-#include "collectives/transport/shm/range_set.h"
+#include "collectives/transport/shm/arena_mappings.h"
 #include "collectives/transport/shm/shared_arena.h"
 #include "collectives/transport/shm/shm_area.h"
 #include "collectives/transport/socket.h"
@@ -75,7 +75,8 @@ class ShmGroup {
   // Where `place` of a rank's arena lies in this process.
   std::byte* At(Rank rank, int64_t place) const { return peers_[rank].base + place; }
   bool Holds(Rank rank, int64_t place, int64_t bytes) const {
-    const int64_t capacity = peers_[rank].capacity;
+    const auto& mapping = peers_[rank].mapping;
+    const int64_t capacity = mapping == nullptr ? 0 : mapping->bytes();
     return place >= 0 && bytes >= 0 && bytes <= capacity && place <= capacity - bytes;
   }
   // As Window's.
@@ -121,12 +122,11 @@ class ShmGroup {
   struct Peer {
     std::byte* base = nullptr;  // of its arena
     ShmArea* area = nullptr;
-    int64_t capacity = 0;  // bytes mapped
+    std::shared_ptr<ArenaMapping> mapping;  // none of the own
     int64_t pid = 0;
     uint64_t address = 0;               // of the area in its process
     std::shared_ptr<UniqueFd> process;  // pidfd, where there is one
     uint64_t rung = 0;                  // the sleep it was last rung from
-    RangeSet mapped;                    // places that MapPages has seen to
   };
 
   // Where a range lies, while the arena has not changed.

@@ -13,9 +13,10 @@ void CopyEntry(const ShmEntry& from, size_t payload_bytes, ShmEntry* to) {
 
 }  // namespace
 
-ShmLink::ShmLink(ShmGroup& group, Rank peer)
+ShmLink::ShmLink(ShmGroup& group, Rank peer, std::atomic<int>& waiting_links)
     : group_(group),
       peer_(peer),
+      waiting_links_(waiting_links),
       out_(group.Ring(group.rank(), peer)),
       in_(group.Ring(peer, group.rank())),
       posted_(group.area(peer).posted[static_cast<size_t>(group.rank()) / 64]),
@@ -52,6 +53,7 @@ void ShmLink::Send(const ShmEntry& entry, size_t payload_bytes, bool wake,
     if (token.has_value()) completed->push_back(*token);
     return;
   }
+  if (queued_.empty()) ++waiting_links_;
   Queued& queued = queued_.emplace_back();
   CopyEntry(entry, payload_bytes, &queued.entry);
   queued.payload_bytes = payload_bytes;
@@ -65,7 +67,11 @@ void ShmLink::Flush(std::vector<uint64_t>* completed) {
   bool asked = false;
   while (!queued_.empty()) {
     if (!HasRoom()) {
-      if (asked) return;
+      if (asked) {
+        // It may sleep over entries that were no reason to wake it; what waits for them may be one.
+        group_.Wake(peer_);
+        return;
+      }
       // Asks to be told, then looks again: the peer may have made room before it saw the wish.
       out_.wanted.store(1);
       asked = true;
@@ -76,6 +82,7 @@ void ShmLink::Flush(std::vector<uint64_t>* completed) {
     if (next.token.has_value()) completed->push_back(*next.token);
     queued_messages_ -= IsMessage(next.entry) ? 1 : 0;
     queued_.pop_front();
+    if (queued_.empty()) --waiting_links_;
     asked = false;
   }
 }

@@ -18,7 +18,9 @@ namespace muster {
 
 class ShmLink {
  public:
-  ShmLink(ShmGroup& group, Rank peer);
+  // `waiting_links` counts the links of a mesh in which something waits for room; it must outlive
+  // the object.
+  ShmLink(ShmGroup& group, Rank peer, std::atomic<int>& waiting_links);
 
   // Out. Sends an entry with that much of its payload, now or when there is room; then appends
   // `token`, if any, to *completed. Without `wake` a sleeping peer sees it when it next wakes.
@@ -56,6 +58,7 @@ class ShmLink {
 
   ShmGroup& group_;
   const Rank peer_;
+  std::atomic<int>& waiting_links_;
   ShmRing& out_;
   ShmRing& in_;
   // The word and bit of the peer's area that say that this rank has done something.

@@ -46,7 +46,7 @@ ShmMesh::ShmMesh(MeshSpec spec, std::vector<UniqueFd> control, std::unique_ptr<S
       posted_words_((spec_.members.size() + 63) / 64),
       departed_(spec_.members.size()) {
   for (Rank r = 0; r < world_size(); ++r) {
-    if (r != rank()) links_[r] = std::make_unique<ShmLink>(*group_, r);
+    if (r != rank()) links_[r] = std::make_unique<ShmLink>(*group_, r, waiting_links_);
   }
   control_thread_ = std::thread([this] { WatchControl(); });
 }
@@ -248,6 +248,7 @@ absl::Status ShmMesh::Poll(absl::Time deadline, absl::Duration spin,
                            std::vector<uint64_t>* completed) {
   MutexLock lock(&drive_mu_);
   const size_t before = completed->size();
+  const bool had_backlog = has_backlog();
   completed->insert(completed->end(), completed_.begin(), completed_.end());
   completed_.clear();
   while (true) {
@@ -258,6 +259,7 @@ absl::Status ShmMesh::Poll(absl::Time deadline, absl::Duration spin,
       return failure_.status();
     }
     if (completed->size() > before) return absl::OkStatus();
+    if (had_backlog && !has_backlog()) return absl::OkStatus();
     if (woken_ && woken_.exchange(false)) return absl::OkStatus();
     if (deadline == absl::InfinitePast()) return absl::OkStatus();
     if (receiver_.can_move() || AwaitWork(deadline, spin)) continue;

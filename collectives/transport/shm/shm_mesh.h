@@ -49,6 +49,7 @@ class ShmMesh : public MeshTransport {
   absl::Status Poll(absl::Time deadline, absl::Duration spin,
                     std::vector<uint64_t>* completed) override;
 
+  bool has_backlog() const override { return waiting_links_.load(std::memory_order_relaxed) > 0; }
   void Watch(absl::Time deadline) override;
   void WakeWatcher() override;
   void Wake() override;
@@ -89,6 +90,7 @@ class ShmMesh : public MeshTransport {
   const MeshSpec spec_;
   const std::unique_ptr<ShmGroup> group_;
   ShmWindow window_;
+  std::atomic<int> waiting_links_{0};
   std::vector<std::unique_ptr<ShmLink>> links_;  // by rank; null for this one
   ShmSender sender_;
   ShmReceiver receiver_;

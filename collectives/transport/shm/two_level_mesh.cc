@@ -103,12 +103,14 @@ absl::Status TwoLevelMesh::LookIntoBoth(std::vector<uint64_t>* completed) {
 absl::Status TwoLevelMesh::Poll(absl::Time deadline, absl::Duration spin,
                                 std::vector<uint64_t>* completed) {
   const size_t before = completed->size();
+  const bool had_backlog = has_backlog();
   absl::Time spin_until = absl::InfinitePast();
   for (bool first = true;; first = false) {
     if (failure_.has_value()) return failure_.status();
     absl::Status status = LookIntoBoth(completed);
     if (!status.ok()) return Failed(status);
     if (completed->size() > before || woken_.exchange(false)) return absl::OkStatus();
+    if (had_backlog && !has_backlog()) return absl::OkStatus();
     const absl::Time now = absl::Now();
     if (now >= deadline) return absl::OkStatus();
     if (first) spin_until = now + spin;

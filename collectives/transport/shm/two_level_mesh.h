@@ -52,6 +52,7 @@ class TwoLevelMesh : public Transport {
   absl::Status Poll(absl::Time deadline, absl::Duration spin,
                     std::vector<uint64_t>* completed) override;
 
+  bool has_backlog() const override { return host_ != nullptr && host_->has_backlog(); }
   void Watch(absl::Time deadline) override { network_->Watch(deadline); }
   void WakeWatcher() override { network_->WakeWatcher(); }
   void Wake() override;

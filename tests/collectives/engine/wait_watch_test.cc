@@ -3,7 +3,7 @@
 #include <map>
 #include <thread>
 
-#include "absl/synchronization/mutex.h"
+#include "base/mutex.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "tests/collectives/engine/communicator_fixture.h"
@@ -55,27 +55,27 @@ class Waits {
  public:
   std::function<void(const OperationWait&)> Of(Rank rank) {
     return [this, rank](const OperationWait& wait) {
-      absl::MutexLock lock(&mutex_);
+      MutexLock lock(&mutex_);
       newest_[rank] = wait;
     };
   }
   // What `rank` reported last, once `wanted` says so.
   OperationWait Await(Rank rank, const std::function<bool(const OperationWait&)>& wanted) {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     const auto there = [&]() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
       const auto found = newest_.find(rank);
       return found != newest_.end() && wanted(found->second);
     };
-    EXPECT_TRUE(mutex_.AwaitWithTimeout(absl::Condition(&there), kTestPatience)) << rank;
+    EXPECT_TRUE(mutex_.AwaitWithTimeout(Condition(&there), kTestPatience)) << rank;
     return newest_[rank];
   }
   bool Reported(Rank rank) {
-    absl::MutexLock lock(&mutex_);
+    MutexLock lock(&mutex_);
     return newest_.contains(rank);
   }
 
  private:
-  absl::Mutex mutex_;
+  Mutex mutex_;
   std::map<Rank, OperationWait> newest_ ABSL_GUARDED_BY(mutex_);
 };
 
