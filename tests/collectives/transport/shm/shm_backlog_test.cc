@@ -22,7 +22,7 @@ class HeldTransport : public ForwardingTransport {
       : ForwardingTransport(std::move(base)), held_(held) {}
   absl::Status Poll(absl::Time deadline, absl::Duration spin,
                     std::vector<uint64_t>* completed) override {
-    while (held_) absl::SleepFor(absl::Milliseconds(1));
+    EXPECT_TRUE(WaitUntil([this] { return !held_; }));
     return base_->Poll(deadline, spin, completed);
   }
 
