@@ -245,9 +245,16 @@ std::string Comparison(const AlgorithmChoice& choice) {
     others.push_back(absl::StrCat(Name(choice.considered[i].algorithm), " ",
                                   Time(choice.considered[i].seconds)));
   }
-  return absl::StrCat(
-      "predicted ", Time(choice.considered[0].seconds),
-      others.empty() ? ", the only one there is" : absl::StrCat("; ", absl::StrJoin(others, ", ")));
+  std::string text = absl::StrCat("predicted ", Time(choice.considered[0].seconds));
+  if (others.empty()) return absl::StrCat(text, ", the only one there is");
+  absl::StrAppend(&text, "; ", absl::StrJoin(others, ", "));
+  // It is not the fastest of them by prediction, and a reader would wonder why it is taken.
+  if (choice.algorithm == Algorithm::kWindow &&
+      choice.considered[1].seconds < choice.considered[0].seconds) {
+    absl::StrAppendFormat(&text, "; window is taken unless it is %.0f times as slow",
+                          kMessagesGain);
+  }
+  return text;
 }
 
 std::string Explain(const LinkModel& model, const ChoiceRequest& request,

@@ -172,6 +172,7 @@ TEST(CostModelTest, SharedMemoryIsACandidateWhereThereIsSome) {
   const AlgorithmChoice slower = Choose(model, request);
   EXPECT_EQ(slower.algorithm, Algorithm::kWindow);
   EXPECT_GT(slower.considered[0].seconds, slower.considered[1].seconds);
+  EXPECT_THAT(Comparison(slower), HasSubstr("window is taken unless it is 3 times as slow"));
   model.factors[0].factor *= 2;
   EXPECT_NE(Choose(model, request).algorithm, Algorithm::kWindow);
   model.factors.clear();
