@@ -65,6 +65,7 @@ LogLine ReadLogLine(absl::string_view line) {
                   Get<std::string>(object, "text", ""));
   if (const auto fields = object.find("fields"); fields != object.end() && fields->is_object()) {
     for (const auto& [key, value] : fields->items()) {
+      if (value.is_string() && value.get_ref<const std::string&>().empty()) continue;
       absl::StrAppend(&result.text, " ", key, "=", ValueText(value));
     }
   }

@@ -107,8 +107,12 @@ std::string StateAndReason(const v1::Job& job) {
                               : absl::StrCat(Name(job.state()), ": ", job.reason());
 }
 
+// To the second.
 std::string TimeText(bool is_set, const google::protobuf::Timestamp& time) {
-  return is_set ? google::protobuf::util::TimeUtil::ToString(time) : "-";
+  if (!is_set) return "-";
+  google::protobuf::Timestamp whole = time;
+  whole.set_nanos(0);
+  return google::protobuf::util::TimeUtil::ToString(whole);
 }
 
 }  // namespace
@@ -124,8 +128,11 @@ std::string Name(v1::WorkerPhase phase) {
 }
 
 std::string SyncPathText(const v1::Job& job) {
-  const v1::Communication::Algorithm asked = job.description().communication().algorithm();
   const v1::Strategy& strategy = job.has_view() ? job.view().strategy() : job.strategy();
+  // The strategy in force says what was asked for last.
+  const bool has_strategy = job.has_view() ? job.view().has_strategy() : job.has_strategy();
+  const v1::Communication::Algorithm asked =
+      has_strategy ? strategy.algorithm() : job.description().communication().algorithm();
   const bool serves = strategy.sync() == v1::Strategy::PARAMETER_SERVER;
   std::string text = serves ? "parameter server" : "all-reduce";
   if (asked != v1::Communication::ALGORITHM_UNSPECIFIED && !serves) {
@@ -138,8 +145,9 @@ std::string SyncPathText(const v1::Job& job) {
   }
   std::set<std::string> transports;
   for (const v1::PathInUse& path : job.paths()) {
-    transports.insert(path.path().provider().empty() ? path.path().transport()
-                                                     : path.path().provider());
+    transports.insert(path.path().provider().empty()
+                          ? path.path().transport()
+                          : absl::StrCat("libfabric (", path.path().provider(), ")"));
   }
   if (!transports.empty()) absl::StrAppend(&text, " over ", absl::StrJoin(transports, ", "));
   return text;

@@ -15,10 +15,10 @@ TEST(LogViewTest, ReadsWhatTheLoggerWrites) {
   Logger logger({.process = "worker-2",
                  .format = LogFormat::kJson,
                  .write = [&](LogLevel, absl::string_view line) { written = std::string(line); }});
-  logger.Warning("late", "peer is late", {{"peer", "worker-1"}, {"ms", 250}});
+  logger.Warning("late", "peer is late", {{"peer", "worker-1"}, {"reason", ""}, {"ms", 250}});
   LogLine line = ReadLogLine(written);
   EXPECT_EQ(line.level, LogLevel::kWarning);
-  // After the time of day.
+  // After the time of day. A field without a value says nothing.
   EXPECT_EQ(line.text.substr(13), "W late: peer is late ms=250 peer=worker-1");
   logger.SetContext(1, 3, 120);
   logger.Error("gone", "x");

@@ -93,16 +93,20 @@ TEST(JobTextTest, PathsAndStragglersAreShown) {
   other->mutable_path()->set_transport("ofi");
   other->mutable_path()->set_provider("efa");
   other->set_text("ofi efa");
-  EXPECT_EQ(SyncPathText(job), "all-reduce (ring) over efa, tcp");
+  EXPECT_EQ(SyncPathText(job), "all-reduce (ring) over libfabric (efa), tcp");
   EXPECT_THAT(JobDetails(job), HasSubstr("path         rank 0, 1: tcp (asked for)\n"));
   EXPECT_THAT(JobDetails(job), HasSubstr("path         rank 2: ofi efa\n"));
   job.mutable_description()->mutable_communication()->set_algorithm(
       v1::Communication::HALVING_DOUBLING);
-  EXPECT_EQ(SyncPathText(job), "all-reduce (halving doubling) over efa, tcp");
+  EXPECT_EQ(SyncPathText(job), "all-reduce (halving doubling) over libfabric (efa), tcp");
+  // A switch has named another one since.
+  job.mutable_view()->mutable_strategy()->set_algorithm(v1::Communication::DIRECT);
+  EXPECT_EQ(SyncPathText(job), "all-reduce (direct) over libfabric (efa), tcp");
   job.mutable_view()->mutable_strategy()->set_sync(v1::Strategy::PARAMETER_SERVER);
-  EXPECT_EQ(SyncPathText(job), "parameter server over efa, tcp");
+  EXPECT_EQ(SyncPathText(job), "parameter server over libfabric (efa), tcp");
   job.mutable_view()->mutable_strategy()->set_algorithm(v1::Communication::HIERARCHICAL);
-  EXPECT_EQ(SyncPathText(job), "parameter server, inside each host first over efa, tcp");
+  EXPECT_EQ(SyncPathText(job),
+            "parameter server, inside each host first over libfabric (efa), tcp");
 }
 
 TEST(JobTextTest, SaysWhoChoosesTheStrategyAndWhy) {
