@@ -107,7 +107,10 @@ void ExpressionPool::AppendTo(std::string& text, ExpressionId id) const {
 std::string ExpressionPool::ToString(ExpressionId id) const {
   std::string text;
   AppendTo(text, id);
-  if (text.size() > kMaxTextLength) text = text.substr(0, kMaxTextLength) + "...";
+  if (text.size() > kMaxTextLength) {
+    text.resize(kMaxTextLength);
+    text += "...";
+  }
   return text;
 }
 
