@@ -13,10 +13,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <set>
 
 #include "absl/cleanup/cleanup.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "base/text.h"
@@ -59,12 +61,12 @@ absl::StatusOr<SocketAddress> InterfaceAddress(const std::string& name, uint16_t
   ifaddrs* list = nullptr;
   if (getifaddrs(&list) != 0) return ErrnoStatus(errno, "cannot list network interfaces");
   auto free_list = absl::MakeCleanup([list] { freeifaddrs(list); });
-  std::string known;
+  std::set<std::string> known;
   for (int family : {AF_INET, AF_INET6}) {
     for (const ifaddrs* entry = list; entry != nullptr; entry = entry->ifa_next) {
       if (entry->ifa_addr == nullptr || entry->ifa_addr->sa_family != family) continue;
       if (name != entry->ifa_name) {
-        absl::StrAppend(&known, known.empty() ? "" : ", ", entry->ifa_name);
+        known.insert(entry->ifa_name);
         continue;
       }
       SocketAddress address;
@@ -78,7 +80,7 @@ absl::StatusOr<SocketAddress> InterfaceAddress(const std::string& name, uint16_t
       absl::StrCat("'", name,
                    "' is neither an IP address nor a network interface "
                    "with one; interfaces here: ",
-                   known));
+                   absl::StrJoin(known, ", ")));
 }
 
 // Whether what is sent there stays on this host: the source that the kernel takes is the

@@ -110,9 +110,14 @@ absl::Status ProbeListen(const HostPort& address) {
     const int reason = errno;
     close(fd);
     if (bound) continue;
-    return absl::UnavailableError(absl::StrFormat(
-        "cannot listen on %s: %s%s", text, std::strerror(reason),
-        reason == EADDRINUSE ? "; stop the process that has the port or choose another port" : ""));
+    const char* advice = "";
+    if (reason == EADDRINUSE) {
+      advice = "; stop the process that has the port or choose another port";
+    } else if (reason == EADDRNOTAVAIL) {
+      advice = "; it must be an address of this host, or 0.0.0.0 for all";
+    }
+    return absl::UnavailableError(
+        absl::StrFormat("cannot listen on %s: %s%s", text, std::strerror(reason), advice));
   }
   return absl::OkStatus();
 }

@@ -223,7 +223,9 @@ absl::StatusOr<HostMesh> ConnectHostMesh(HostMeshKind kind, TcpListener& listene
                                  : absl::StrCat("; messages from unregistered memory are staged: ",
                                                 std::string(sharing.reads.message()));
   if (sharing.all) {
-    mesh.why = absl::StrCat("all ", sockets.size(), " ranks share a host", staged);
+    mesh.why = sockets.size() == 1
+                   ? "there is one rank"
+                   : absl::StrCat("all ", sockets.size(), " ranks share a host", staged);
     mesh.transport = MakeShmMesh(std::move(spec), sockets, sharing);
     return mesh;
   }
