@@ -38,7 +38,7 @@ int Usage(absl::string_view problem) {
 
 void DeclareBytes(CLI::App& app, const std::string& name, int64_t& value, const std::string& help) {
   app.add_option(name, value, help)
-      ->transform(CLI::AsSizeValue(false))
+      ->transform(CLI::AsSizeValue(/*kb_is_1000=*/true))
       ->check(CLI::Range(int64_t{1} << 20, int64_t{1} << 50))
       ->default_val(value);
 }
