@@ -62,7 +62,7 @@ absl::Status ParameterTable::Impl::CheckContributes() const {
 }
 
 std::string ParameterTable::Impl::What(absl::string_view call, Step step) const {
-  return absl::StrFormat("%s of %d of table \"%s\"", std::string(call), step, options.spec.name());
+  return absl::StrFormat("%s %d of table \"%s\"", std::string(call), step, options.spec.name());
 }
 
 v1::Push ParameterTable::Impl::PushMessage(const PushOf& of, bool assign) const {
@@ -182,6 +182,13 @@ Pulled Merge(absl::Span<const PulledVersions> versions) {
   return {.version = merged.oldest, .newest = merged.newest};
 }
 
+// A pull that was not answered in time waited, unless a server is stopped, for a step.
+absl::Status SayWhoIsMissed(const absl::Status& status) {
+  if (!absl::IsDeadlineExceeded(status)) return status;
+  return absl::DeadlineExceededError(absl::StrCat(
+      status.message(), "; a step is there once all contributors have pushed: are all running?"));
+}
+
 }  // namespace
 
 // ---- dense -------------------------------------------------------------------------------------
@@ -227,7 +234,7 @@ absl::StatusOr<Pulled> ParameterTable::Pull(int64_t min_version, absl::Span<floa
   std::vector<PulledVersions> versions;
   std::vector<Transfer> transfers;
   impl_->AddPulls(min_version, values, &versions, &transfers);
-  MUSTER_RETURN_IF_ERROR(Annotate(impl_->Run(transfers, nullptr, deadline),
+  MUSTER_RETURN_IF_ERROR(Annotate(SayWhoIsMissed(impl_->Run(transfers, nullptr, deadline)),
                                   impl_->What("pull of version", min_version)));
   return Merge(versions);
 }
@@ -247,7 +254,7 @@ absl::StatusOr<Pulled> ParameterTable::PushPull(const PushOf& of, absl::Span<con
   std::vector<Transfer> transfers;
   impl_->AddPushes(impl_->PushMessage(of, /*assign=*/false), gradient, loan, &answers, &transfers);
   impl_->AddPulls(min_version, values, &versions, &transfers);
-  MUSTER_RETURN_IF_ERROR(Annotate(impl_->Run(transfers, &loan, impl_->Deadline()),
+  MUSTER_RETURN_IF_ERROR(Annotate(SayWhoIsMissed(impl_->Run(transfers, &loan, impl_->Deadline())),
                                   impl_->What("push and pull of step", of.step)));
   return Merge(versions);
 }

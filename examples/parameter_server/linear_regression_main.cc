@@ -124,8 +124,12 @@ absl::Status Train(const Settings& settings) {
 int Main(int argc, char** argv) {
   Settings settings;
   CLI::App app("Trains a linear model on parameter servers.");
-  app.add_option("--servers", settings.servers, "host:port of each")->delimiter(',');
-  app.add_option("--table", settings.table, "Name of the table");
+  app.option_defaults()->always_capture_default();
+  app.add_option("--servers", settings.servers,
+                 "host:port of each, such as 127.0.0.1:7071,127.0.0.1:7072")
+      ->delimiter(',');
+  app.add_option("--table", settings.table,
+                 "Name of the table; one that is there already is trained on");
   app.add_option("--contributors", settings.contributors, "How many such programs train together")
       ->check(CLI::Range(1, 1024));
   app.add_option("--index", settings.index, "Which of them this is, from 0");

@@ -16,6 +16,7 @@
 namespace muster {
 namespace {
 
+using ::testing::AllOf;
 using ::testing::Each;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
@@ -99,6 +100,18 @@ TEST(ParameterTableTest, BoundedStalenessHoldsTheFastWorkerUntilTheSlowOneIsGone
   EXPECT_FALSE(fast->Push({.step = 4, .micro_batch = 0}, one).ok());
   ASSERT_TRUE(slow->Detach().ok());
   EXPECT_TRUE(fast->Push({.step = 4, .micro_batch = 0}, one).ok());
+}
+
+TEST(ParameterTableTest, SaysWhatAPullHasWaitedFor) {
+  TestServer server;
+  const auto first = OpenTable({server.address()}, DenseSpec(64, 2), 0, absl::Milliseconds(300));
+  const std::vector<float> one(64, 1.0f);
+  std::vector<float> values(64);
+  const absl::Status status =
+      first->PushPull({.step = 1, .micro_batch = 0}, one, 1, absl::MakeSpan(values)).status();
+  EXPECT_TRUE(absl::IsDeadlineExceeded(status)) << status;
+  EXPECT_THAT(std::string(status.message()), AllOf(HasSubstr("push and pull of step 1 of table"),
+                                                   HasSubstr("once all contributors have pushed")));
 }
 
 TEST(ParameterTableTest, MergesRowsThatComeTwiceOverTwoServers) {
