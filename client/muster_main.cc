@@ -289,7 +289,9 @@ int Main(int argc, char** argv) {
   switch_job
       ->add_option("--replicas", change.replicas, "Workers that hold a shard besides its owner")
       ->check(CLI::Range(0, 8));
-  switch_job->add_option("--algorithm", change.algorithm, "auto, ring, direct, ...");
+  switch_job->add_option("--algorithm", change.algorithm,
+                         "auto, ring, direct, recursive-doubling, halving-doubling, double-tree, "
+                         "hierarchical, star or window");
   switch_job->add_option("--transport", change.transport,
                          "auto, tcp, shared-memory, libfabric, grpc");
   switch_job->add_option("--timeout-s", switch_timeout_s, "Wait so long for it to be in force")
@@ -331,7 +333,9 @@ int Main(int argc, char** argv) {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
     if (error.get_exit_code() == 0) return EndOutput("muster", app.exit(error));
-    std::fprintf(stderr, "muster: %s (see muster --help)\n", error.what());
+    std::string command = "muster";
+    for (const CLI::App* given : app.get_subcommands()) command += " " + given->get_name();
+    std::fprintf(stderr, "muster: %s (see %s --help)\n", error.what(), command.c_str());
     return 2;
   }
 

@@ -141,7 +141,8 @@ int Serve(const Flags& flags, Logger& logger, absl::Notification& signalled) {
   }
   const auto over = [&] { return signalled.HasBeenNotified() || fatal.HasBeenNotified(); };
   while (!over()) signalled.WaitForNotificationWithTimeout(absl::Milliseconds(200));
-  logger.Info("stopping", "saying goodbye to workers and clients; workers go on training");
+  logger.Info("stopping",
+              "saying goodbye to workers and clients; workers that train go on without");
   (*server)->Shutdown(kShutdownGrace);
   logger.Info("stopped", "coordinator has stopped");
   return store_failed ? 1 : 0;

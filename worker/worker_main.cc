@@ -9,6 +9,7 @@
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/command_line.h"
 #include "base/daemon.h"
 #include "base/file.h"
@@ -18,6 +19,7 @@
 #include "proto/convert/control.h"
 #include "proto/rpc/address.h"
 #include "proto/rpc/grpc_log.h"
+#include "worker/device/registry.h"
 #include "worker/runtime/worker.h"
 
 namespace muster {
@@ -96,7 +98,9 @@ int Main(int argc, char** argv) {
                  "Address, interface or host name that other workers dial, when it is not the one "
                  "bound")
       ->check(NotEmpty);
-  app.add_option("--device", options.device, "Compute device")
+  app.add_option(
+         "--device", options.device,
+         absl::StrCat("Compute device; this build has: ", absl::StrJoin(DeviceNames(), ", ")))
       ->default_val(options.device)
       ->check(NotEmpty);
   app.add_option("--role", role,

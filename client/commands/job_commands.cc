@@ -151,8 +151,12 @@ int OperationsCommand(const ClientCommandOptions& options, const std::string& jo
   if (!rank.has_value()) {
     const absl::StatusOr<v1::Job> job = client.GetJob(job_id);
     if (!job.ok()) return Fail(job.status());
-    // Without a view the coordinator says why there are no operations.
-    end = std::max(1, job->view().members_size());
+    end = job->view().members_size();
+    if (end == 0) {
+      // The coordinator says why there are none.
+      const absl::Status none = client.GetOperations(job_id, 0).status();
+      return none.ok() ? Finish(*console) : Fail(none);
+    }
   }
   int code = 0;
   for (int r = begin; r < end; ++r) {
@@ -247,7 +251,8 @@ absl::Status Change(const StrategyChange& change, v1::Strategy* strategy) {
   if (!algorithm.empty() && algorithm != "AUTO" &&
       !v1::Communication::Algorithm_Parse(algorithm, &named_algorithm)) {
     return absl::InvalidArgumentError(absl::StrCat(
-        "--algorithm: expected auto, ring, direct or another of proto/muster/v1/job.proto, got ",
+        "--algorithm: expected auto, ring, direct, recursive-doubling, halving-doubling, "
+        "double-tree, hierarchical, star or window, got ",
         change.algorithm));
   }
   if (!algorithm.empty()) strategy->set_algorithm(named_algorithm);

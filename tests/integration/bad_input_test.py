@@ -91,7 +91,8 @@ class BadInputTest(FleetTest):
         self.expect(2, ["--fleet-id", "without control characters"], "muster-coordinator",
                     "--fleet-id", "a\tb")
         for command in ("submit", "watch", "status", "cancel"):
-            self.expect(2, ["must not be empty"], "muster", command, "")
+            self.expect(2, ["must not be empty", f"see muster {command} --help"], "muster", command,
+                        "")
         self.expect(1, ["--run-directory", "/dev/null/run"], "muster", "up", "--run-directory",
                     "/dev/null/run")
 

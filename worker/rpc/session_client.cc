@@ -98,7 +98,8 @@ class SessionClient::Impl {
       }
       if (!ever_attached_ && absl::Now() >= give_up_at) {
         observer_.OnGaveUp(absl::UnavailableError(absl::StrFormat(
-            "not reached within %s; is muster-coordinator running there? Last error: %s",
+            "no coordinator was reached within %s; is muster-coordinator running there? Last "
+            "error: %s",
             absl::FormatDuration(options_.first_attach_timeout), reason.message())));
         return;
       }

@@ -358,7 +358,7 @@ TEST(SessionClient, GivesUpWhenNobodyIsThereAtFirst) {
   const auto client = StartClient(options, recorder);
   EXPECT_THAT(recorder.Await("detached"), HasSubstr(address));
   EXPECT_THAT(recorder.Await("gave up"),
-              testing::AllOf(HasSubstr("not reached within 200ms; is muster-coordinator running"),
+              testing::AllOf(HasSubstr("no coordinator was reached within 200ms; is muster-"),
                              HasSubstr(address)));
 }
 
