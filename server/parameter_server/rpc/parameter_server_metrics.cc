@@ -123,8 +123,8 @@ ParameterServerMetrics::ParameterServerMetrics(prometheus::Registry& registry)
 ParameterServerMetrics::~ParameterServerMetrics() = default;
 
 void ParameterServerMetrics::Set(const std::string& table, const Table& values) {
-  absl::MutexLock lock(&impl_->mutex);
   Impl& impl = *impl_;
+  absl::MutexLock lock(&impl.mutex);
   Impl::Shown& shown = impl.tables[table];
   const TableMetrics& counts = values.counts;
   impl.Count(shown, impl.pushes, table, "outcome", "added", counts.pushes_added);
