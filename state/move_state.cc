@@ -1,7 +1,6 @@
 #include "state/move_state.h"
 
 #include <algorithm>
-#include <array>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -19,15 +18,11 @@ namespace {
 
 // After the payload: the plan's fingerprint, and the checksum of the payload and that.
 constexpr int64_t kTrailerBytes = 12;
-// A chunk goes array by array, range by range, where that makes messages at least as long on
-// average; otherwise it is one message.
-constexpr int64_t kMinPieceBytes = int64_t{32} << 10;
 // Slots of one staging memory begin at cache lines.
 constexpr int64_t kSlotAlignment = 64;
 
-uint32_t ChecksumOf(absl::Span<const std::byte> bytes, uint32_t before = 0) {
-  return Crc32c(absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()),
-                before);
+uint32_t ChecksumOf(absl::Span<const std::byte> bytes) {
+  return Crc32c(absl::string_view(reinterpret_cast<const char*>(bytes.data()), bytes.size()));
 }
 
 // Sorted, neighbours merged.
@@ -67,17 +62,12 @@ class Move {
   }
 
  private:
-  // One chunk on its way.
+  // Staging memory of one chunk on its way.
   struct Slot {
-    std::vector<std::byte> own;        // staging memory; empty where that was given
+    std::vector<std::byte> own;        // empty where staging memory was given
     absl::Span<std::byte> bytes;       // of either
     const MoveChunk* chunk = nullptr;  // null: free
-    // Its payload, in order, in staging memory or in the state's.
-    std::vector<absl::Span<std::byte>> pieces;
-    bool staged = false;
-    // Of a chunk that goes in pieces; otherwise behind the payload in staging memory.
-    std::array<std::byte, kTrailerBytes> trailer = {};
-    std::vector<Work> works;
+    Work work;
   };
 
   absl::Status RunAll() {
@@ -134,151 +124,72 @@ class Move {
   }
   int64_t PayloadOf(const MoveChunk& chunk) const { return chunk.element_count * element_bytes_; }
 
-  // The same on both ends.
-  bool GoesInPieces(const MoveChunk& chunk) const {
-    const auto pieces = static_cast<int64_t>(chunk.ranges.size()) * state_.array_count();
-    return pieces > 0 && PayloadOf(chunk) / pieces >= kMinPieceBytes;
-  }
-
-  // Where the chunk lies in the state's memory; nothing if a part of it does not.
-  std::vector<absl::Span<std::byte>> PlacesOf(const MoveChunk& chunk) const {
-    std::vector<absl::Span<std::byte>> places;
-    for (const Range range : chunk.ranges) {
-      for (int array = 0; array < state_.array_count(); ++array) {
-        if (chunk.is_sent) {
-          const absl::Span<const std::byte> source = state_.Source(array, range);
-          // What is sent is only read.
-          places.emplace_back(const_cast<std::byte*>(source.data()), source.size());
-        } else {
-          places.push_back(state_.Target(array, range));
-        }
-        if (places.back().empty()) return {};
-        MUSTER_CHECK_EQ(static_cast<int64_t>(places.back().size()),
-                        range.count * element_bytes_ / state_.array_count());
-      }
-    }
-    return places;
-  }
-
-  // Gives the slot staging memory for a chunk, in pieces as it goes.
-  void Stage(const MoveChunk& chunk, Slot& slot) {
-    const auto payload = static_cast<size_t>(PayloadOf(chunk));
-    if (slot.bytes.size() < payload + kTrailerBytes) {
-      outcome_.staging_bytes += static_cast<int64_t>(payload + kTrailerBytes - slot.bytes.size());
-      slot.own.resize(payload + kTrailerBytes);
-      slot.bytes = absl::MakeSpan(slot.own);
-    }
-    slot.staged = true;
-    if (!GoesInPieces(chunk)) {
-      slot.pieces = {slot.bytes.first(payload)};
-      return;
-    }
-    size_t at = 0;
-    for (const Range range : chunk.ranges) {
-      for (int array = 0; array < state_.array_count(); ++array) {
-        const auto size = static_cast<size_t>(range.count * element_bytes_ / state_.array_count());
-        slot.pieces.push_back(slot.bytes.subspan(at, size));
-        at += size;
-      }
-    }
-  }
-
-  absl::Status ReadInto(const MoveChunk& chunk, absl::Span<std::byte> bytes) {
-    for (const Range range : chunk.ranges) {
-      const auto size = static_cast<size_t>(range.count * element_bytes_);
-      MUSTER_RETURN_IF_ERROR(state_.Read(range, bytes.first(size)));
-      bytes.remove_prefix(size);
-    }
-    return absl::OkStatus();
-  }
-
-  absl::Status WriteFrom(const MoveChunk& chunk, absl::Span<const std::byte> bytes) {
-    for (const Range range : chunk.ranges) {
-      const auto size = static_cast<size_t>(range.count * element_bytes_);
-      MUSTER_RETURN_IF_ERROR(state_.Write(range, bytes.first(size)));
-      bytes.remove_prefix(size);
-    }
-    return absl::OkStatus();
-  }
-
   absl::Status Start(const MoveChunk& chunk, Slot& slot) {
     const absl::Duration left = deadline_ - absl::Now();
     if (left <= absl::ZeroDuration()) {
       return absl::DeadlineExceededError(
           absl::StrFormat("move: not done after %s", absl::FormatDuration(options_.timeout)));
     }
+    const auto payload = static_cast<size_t>(PayloadOf(chunk));
+    if (slot.bytes.size() < payload + kTrailerBytes) {
+      outcome_.staging_bytes += static_cast<int64_t>(payload + kTrailerBytes - slot.bytes.size());
+      slot.own.resize(payload + kTrailerBytes);
+      slot.bytes = absl::MakeSpan(slot.own);
+    }
+    const auto count = static_cast<int64_t>(payload + kTrailerBytes);
     CollectiveOptions options;
     options.timeout = left;
     options.step = plan_.tag.step;
     options.label = absl::StrCat("state from element ", chunk.ranges[0].offset, " on");
     slot.chunk = &chunk;
-    slot.staged = false;
-    slot.pieces.clear();
-    const bool in_pieces = GoesInPieces(chunk);
-    if (in_pieces) slot.pieces = PlacesOf(chunk);
-    if (slot.pieces.empty()) Stage(chunk, slot);
-    if (chunk.is_sent && slot.staged) MUSTER_RETURN_IF_ERROR(ReadInto(chunk, slot.bytes));
-    const absl::Span<std::byte> trailer = TrailerOf(slot);
-    if (chunk.is_sent) {
-      std::byte* const checksum = PutInteger(trailer.data(), plan_.fingerprint);
-      PutInteger(checksum, ChecksumOfChunk(slot));
-    }
-    if (!in_pieces) {
-      Post(chunk, slot.bytes.first(slot.pieces[0].size() + kTrailerBytes), options, slot);
+    if (!chunk.is_sent) {
+      slot.work = communicator_.Receive(slot.bytes.data(), count, DType::kU8, chunk.peer, options);
       return absl::OkStatus();
     }
-    for (const absl::Span<std::byte> piece : slot.pieces) Post(chunk, piece, options, slot);
-    Post(chunk, trailer, options, slot);
+    size_t at = 0;
+    for (const Range range : chunk.ranges) {
+      const auto size = static_cast<size_t>(range.count * element_bytes_);
+      MUSTER_RETURN_IF_ERROR(state_.Read(range, slot.bytes.subspan(at, size)));
+      at += size;
+    }
+    std::byte* const trailer = PutInteger(slot.bytes.data() + payload, plan_.fingerprint);
+    PutInteger(trailer, ChecksumOf(absl::MakeConstSpan(slot.bytes.data(), trailer)));
+    slot.work = communicator_.Send(slot.bytes.data(), count, DType::kU8, chunk.peer, options);
     return absl::OkStatus();
-  }
-
-  void Post(const MoveChunk& chunk, absl::Span<std::byte> bytes, const CollectiveOptions& options,
-            Slot& slot) {
-    const auto count = static_cast<int64_t>(bytes.size());
-    slot.works.push_back(
-        chunk.is_sent
-            ? communicator_.Send(bytes.data(), count, DType::kU8, chunk.peer, options)
-            : communicator_.Receive(bytes.data(), count, DType::kU8, chunk.peer, options));
-  }
-
-  absl::Span<std::byte> TrailerOf(Slot& slot) const {
-    if (GoesInPieces(*slot.chunk)) return absl::MakeSpan(slot.trailer);
-    return slot.bytes.subspan(static_cast<size_t>(PayloadOf(*slot.chunk)), kTrailerBytes);
-  }
-
-  // Of the payload and the fingerprint behind it.
-  uint32_t ChecksumOfChunk(Slot& slot) const {
-    uint32_t checksum = 0;
-    for (const absl::Span<std::byte> piece : slot.pieces) checksum = ChecksumOf(piece, checksum);
-    return ChecksumOf(TrailerOf(slot).first(sizeof(plan_.fingerprint)), checksum);
   }
 
   absl::Status Finish(Slot& slot) {
     if (slot.chunk == nullptr) return absl::OkStatus();
-    for (Work& work : slot.works) {
-      if (absl::Status status = work.Wait(); !status.ok()) {
-        outcome_.culprit = work.culprit();
-        return status;
-      }
+    const MoveChunk& chunk = *std::exchange(slot.chunk, nullptr);
+    if (absl::Status status = slot.work.Wait(); !status.ok()) {
+      outcome_.culprit = slot.work.culprit();
+      return status;
     }
-    slot.works.clear();
-    const MoveChunk& chunk = *slot.chunk;
-    if (!chunk.is_sent) {
-      MUSTER_RETURN_IF_ERROR(Verify(slot));
-      if (slot.staged) MUSTER_RETURN_IF_ERROR(WriteFrom(chunk, slot.bytes));
-      outcome_.arrived.insert(outcome_.arrived.end(), chunk.ranges.begin(), chunk.ranges.end());
+    const int64_t payload = PayloadOf(chunk);
+    if (chunk.is_sent) {
+      outcome_.bytes_sent += payload;
+      return absl::OkStatus();
     }
-    (chunk.is_sent ? outcome_.bytes_sent : outcome_.bytes_received) += PayloadOf(chunk);
-    slot.chunk = nullptr;
+    MUSTER_RETURN_IF_ERROR(Verify(chunk, slot.bytes));
+    size_t at = 0;
+    for (const Range range : chunk.ranges) {
+      const auto size = static_cast<size_t>(range.count * element_bytes_);
+      MUSTER_RETURN_IF_ERROR(
+          state_.Write(range, absl::Span<const std::byte>(slot.bytes).subspan(at, size)));
+      at += size;
+      outcome_.arrived.push_back(range);
+    }
+    outcome_.bytes_received += payload;
     return absl::OkStatus();
   }
 
-  absl::Status Verify(Slot& slot) const {
-    const MoveChunk& chunk = *slot.chunk;
+  absl::Status Verify(const MoveChunk& chunk, absl::Span<const std::byte> bytes) const {
+    const std::byte* const payload_end = bytes.data() + PayloadOf(chunk);
     uint64_t fingerprint = 0;
     uint32_t checksum = 0;
-    GetInteger(GetInteger(TrailerOf(slot).data(), &fingerprint), &checksum);
-    const uint32_t actual = ChecksumOfChunk(slot);
+    const std::byte* const covered_end = GetInteger(payload_end, &fingerprint);
+    GetInteger(covered_end, &checksum);
+    const uint32_t actual = ChecksumOf(absl::MakeConstSpan(bytes.data(), covered_end));
     if (actual != checksum) {
       return absl::DataLossError(absl::StrFormat(
           "move: %d elements from %d on arrived damaged from participant %d: their checksum is "
@@ -312,7 +223,6 @@ MoveOutcome MoveState(Communicator& communicator, const ReshardPlan& plan, Movab
                       const MoveOptions& options) {
   MUSTER_CHECK_EQ(plan.participants, communicator.world_size());
   MUSTER_CHECK_GE(state.element_bytes(), 1);
-  MUSTER_CHECK_EQ(state.element_bytes() % state.array_count(), 0);
   return Move(communicator, plan, state, options).Run();
 }
 

@@ -1,13 +1,9 @@
 // The mover: executes a reshard plan (state/reshard_plan.h) among the participants of a mesh.
 //
 // All participants call MoveState with the same plan; those that only give, only take or do neither
-// as well. State goes in chunks, each with a checksum and the fingerprint of the plan, and what
-// arrived damaged or by another plan does not count: it ends the move, and is not reported. Peers
-// write into no state.
-//
-// Long chunks go array by array, from where they lie in memory to where they are to lie. Short
-// ones, and those of a state that lies elsewhere, go through staging memory, never more than the
-// window of it, and are written when they have been found to be whole.
+// as well. State goes through staging memory, never more than the window of it, in chunks with a
+// checksum and the fingerprint of the plan: peers write into no state, and what arrived damaged or
+// by another plan is not written at all.
 //
 // Failure. A death, an abort, the deadline, a damaged chunk, a state that can't be read or written:
 // the first of them ends the move on all participants. What had arrived until then stays written
@@ -37,22 +33,15 @@ class MovableState {
   virtual ~MovableState() = default;
   // Of all arrays that move together; the same on all participants, at least 1.
   virtual int64_t element_bytes() const = 0;
-  // How many arrays there are, each with as many bytes of an element; the same on all participants.
-  virtual int array_count() const { return 1; }
-  // Packs the elements of `range`, which this participant holds: one array's, then the next one's.
-  // bytes.size() is range.count * element_bytes().
+  // Packs the elements of `range`, which this participant holds. bytes.size() is range.count *
+  // element_bytes(). How they are packed is up to the state, the same on all participants.
   virtual absl::Status Read(Range range, absl::Span<std::byte> bytes) = 0;
   // Unpacks elements that this participant did not hold.
   virtual absl::Status Write(Range range, absl::Span<const std::byte> bytes) = 0;
-  // Where an array's elements of `range`, which this participant holds, lie in memory, and where
-  // those that it did not hold are to lie: then they may be sent from there, or received there,
-  // without Read and Write. Valid until MoveState returns. Empty: not in memory.
-  virtual absl::Span<const std::byte> Source(int array, Range range) const { return {}; }
-  virtual absl::Span<std::byte> Target(int array, Range range) { return {}; }
 };
 
 struct MoveOptions {
-  // Payload of a chunk, rounded down to elements, but one at least. Equal on all participants.
+  // Payload of a message, rounded down to elements, but one at least. Equal on all participants.
   // Chunks that stay in a core's cache between packing, checksum and sending are fastest.
   int64_t chunk_bytes = int64_t{512} << 10;
   // Staging memory: at least two chunks, one of which is filled while another is on its way.

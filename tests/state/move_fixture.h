@@ -60,7 +60,6 @@ class TestState : public MovableState {
     if (on_write) {
       if (absl::Status status = on_write(); !status.ok()) return status;
     }
-    unpacked += range.count;
     const size_t half = bytes.size() / 2;
     for (int64_t i = range.offset; i < range.end(); ++i) {
       EXPECT_EQ(arrays_[0][i], kNothing) << "element " << i << " was there";
@@ -70,20 +69,6 @@ class TestState : public MovableState {
     }
     EXPECT_TRUE(HasAll(range)) << "wrong values from " << range.offset << " on";
     return absl::OkStatus();
-  }
-
-  int array_count() const override { return 2; }
-  absl::Span<const std::byte> Source(int array, Range range) const override {
-    if (!in_memory) return {};
-    EXPECT_TRUE(HasAll(range)) << "sends from " << range.offset << " on, which is not here";
-    return BytesOf(array, range);
-  }
-  absl::Span<std::byte> Target(int array, Range range) override {
-    if (!in_memory) return {};
-    for (int64_t i = range.offset; i < range.end(); ++i) {
-      EXPECT_EQ(arrays_[array][i], kNothing) << "element " << i << " was there";
-    }
-    return BytesOf(array, range);
   }
 
   bool Has(int64_t i) const {
@@ -101,18 +86,11 @@ class TestState : public MovableState {
     return count;
   }
 
-  bool in_memory = false;                    // Source and Target say where
-  int64_t unpacked = 0;                      // elements written by Write
   std::function<absl::Status(int)> on_read;  // told how many reads there were before
   std::function<absl::Status()> on_write;
 
  private:
   static constexpr float kNothing = 0.5f;
-  absl::Span<std::byte> BytesOf(int array, Range range) const {
-    const float* const begin = arrays_[array].data() + range.offset;
-    return {reinterpret_cast<std::byte*>(const_cast<float*>(begin)),
-            static_cast<size_t>(range.count) * sizeof(float)};
-  }
   void Put(int64_t i) {
     arrays_[0][i] = static_cast<float>(i);
     arrays_[1][i] = static_cast<float>(-i - 1);
@@ -194,17 +172,6 @@ inline MoveOptions SmallChunks() {
   options.chunk_bytes = 1000;
   options.window_bytes = 4200;
   return options;
-}
-
-// Long enough for chunks that go array by array.
-inline Layout LongLayout() {
-  std::vector<TensorSpec> tensors(3);
-  for (int i = 0; i < 3; ++i) {
-    tensors[i].name = absl::StrCat("tensor", i);
-    tensors[i].shape = {i == 1 ? 77 : 150'000};
-    tensors[i].block = i;
-  }
-  return Layout::Create(std::move(tensors), 1 << 20).value();
 }
 
 }  // namespace muster

@@ -84,37 +84,6 @@ TEST(MoveStateFailureTest, ADamagedChunkIsNeverWritten) {
   }
 }
 
-TEST(MoveStateFailureTest, ADamagedChunkThatGoesInPiecesIsNotReported) {
-  const Layout layout = LongLayout();
-  const Scenario scenario = MakeScenario(ShardMap::Replicated(layout.padded_count(), 1).value(),
-                                         Sharded(layout, 2), {1}, {0, 1}, 2);
-  for (const int number : {0, 60, 150, 1000}) {
-    SCOPED_TRACE(absl::StrCat("message ", number));
-    Ends ends = MakeInProcessMesh(2, {});
-    ends[1] = std::make_unique<CorruptingTransport>(std::move(ends[1]), 1000, number, 100, 5);
-    auto communicators = Communicators(std::move(ends));
-    RunRanks(2, [&](Rank p) {
-      TestState state = scenario.StateOf(p);
-      state.in_memory = true;
-      MoveOptions options;
-      options.chunk_bytes = 100'000;
-      options.window_bytes = 400'000;
-      const MoveOutcome outcome = MoveState(*communicators[p], scenario.plan, state, options);
-      EXPECT_TRUE(absl::IsDataLoss(outcome.status)) << outcome.status;
-      EXPECT_THAT(std::string(outcome.status.message()),
-                  AllOf(HasSubstr("from participant 1"), HasSubstr("checksum")));
-      if (p == 1) return;
-      int64_t arrived = 0;
-      for (const Range range : outcome.arrived) {
-        EXPECT_TRUE(state.HasAll(range));
-        arrived += range.count;
-      }
-      EXPECT_EQ(outcome.bytes_received, arrived * state.element_bytes());
-      EXPECT_LT(arrived, scenario.plan.ReceivedBy(0));
-    });
-  }
-}
-
 TEST(MoveStateFailureTest, ParticipantsOfDifferentPlansRefuseEachOther) {
   const ShardMap before = ShardMap::Replicated(1000, 1).value();
   const ShardMap after = ShardMap::Replicated(1000, 2).value();

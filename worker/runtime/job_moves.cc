@@ -30,15 +30,6 @@ class MovableReplica : public MovableState {
     replica_.UnpackRange(range, bytes);
     return absl::OkStatus();
   }
-  int array_count() const override {
-    return static_cast<int>(Replica::FloatsPerElement(replica_.rule()));
-  }
-  absl::Span<const std::byte> Source(int array, Range range) const override {
-    return BytesOf(std::as_const(replica_).part().Of(array, range));
-  }
-  absl::Span<std::byte> Target(int array, Range range) override {
-    return BytesOf(replica_.ComingOf(array, range));
-  }
 
  private:
   Replica& replica_;

@@ -234,11 +234,6 @@ void Replica::UnpackRange(Range range, absl::Span<const std::byte> bytes) {
   coming_->Unpack(range, bytes);
 }
 
-absl::Span<float> Replica::ComingOf(int array, Range range) {
-  MUSTER_CHECK(coming_.has_value()) << "a range came that no move asked for";
-  return coming_->Of(array, range);
-}
-
 void Replica::FinishMove(const ReplicaCounters& counters) {
   MutexLock lock(&mutex_);
   counters_ = counters;

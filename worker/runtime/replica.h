@@ -136,8 +136,6 @@ class Replica {
   // The same into the part to come.
   void UnpackRange(Range range, absl::Span<const std::byte> bytes);
   static int64_t FloatsPerElement(const UpdateRule& rule) { return 1 + rule.state_slots(); }
-  // Where one array's elements of a range of the part to come are to lie.
-  absl::Span<float> ComingOf(int array, Range range);
   // Everything has come: the state it is of.
   void FinishMove(const ReplicaCounters& counters) ABSL_LOCKS_EXCLUDED(mutex_);
   // Of the part that a move has brought and the one that is held, keeps the first, if `newest`, or

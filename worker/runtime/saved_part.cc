@@ -39,17 +39,6 @@ class SavingState : public MovableState {
     return absl::OkStatus();
   }
 
-  int array_count() const override { return replica_.part().array_count(); }
-  absl::Span<const std::byte> Source(int array, Range range) const override {
-    return BytesOf(replica_.part().Of(array, range));
-  }
-  absl::Span<std::byte> Target(int array, Range range) override {
-    MUSTER_CHECK(saved_.Contains(range)) << "a range came that is not saved here";
-    return BytesOf(absl::MakeSpan(arrays_[static_cast<size_t>(array)])
-                       .subspan(static_cast<size_t>(range.offset - saved_.offset),
-                                static_cast<size_t>(range.count)));
-  }
-
  private:
   const Replica& replica_;
   const Range saved_;

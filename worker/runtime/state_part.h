@@ -72,16 +72,6 @@ class BasicPart {
   int64_t element_count_ = 0;
 };
 
-// Elements as bytes.
-template <typename T>
-absl::Span<const std::byte> BytesOf(absl::Span<const T> elements) {
-  return {reinterpret_cast<const std::byte*>(elements.data()), elements.size() * sizeof(T)};
-}
-template <typename T>
-absl::Span<std::byte> BytesOf(absl::Span<T> elements) {
-  return {reinterpret_cast<std::byte*>(elements.data()), elements.size() * sizeof(T)};
-}
-
 using StatePart = BasicPart<float>;
 using HalfPart = BasicPart<uint16_t>;  // of a 16-bit float format
 
