@@ -124,6 +124,17 @@ class OrphanTest(FleetTest):
         self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
         self.assertIn(f'"first_step":{step + 1}', self.logs().replace(" ", ""))
 
+    def test_beside_a_coordinator_without_memory_a_death_keeps_nobody_waiting(self):
+        # They can't meet any more, so it would be no use to wait until this timeout is over.
+        hour_ms = 3_600_000
+        port = self.start_fleet(3, hour_ms)
+        self.coordinator.kill()
+        self.coordinator.wait()
+        self.workers["worker-1"].kill()
+        self.start_coordinator(port, hour_ms)
+        self.assertTrue(wait_until(lambda: self.logs().count('"event":"job_ended"') == 2),
+                        self.logs())
+
 
 class ShardedOrphanTest(OrphanTest):
     """The same where each worker holds only a part of the state."""

@@ -22,9 +22,14 @@ void WorkerCore::Obey(const Welcome& welcome) {
   if (welcome.orphan_timeout_ms > 0) {
     orphan_timeout_ = absl::Milliseconds(welcome.orphan_timeout_ms);
   }
-  Emit(worker::CancelTimer{TimerId::kAlone});
-  Emit(worker::CancelTimer{TimerId::kOrphan});
-  if (Active* active = std::get_if<Active>(&role_)) active->alone = false;
+  Active* active = std::get_if<Active>(&role_);
+  // A member whose job was not known goes on stopping: sessions that break again and again would
+  // put its end off for ever. Whoever does know the job makes a view of those that have stopped.
+  if (active == nullptr || !disowned_.has_value()) {
+    Emit(worker::CancelTimer{TimerId::kAlone});
+    Emit(worker::CancelTimer{TimerId::kOrphan});
+    if (active != nullptr) active->alone = false;
+  }
   disowned_.reset();
 }
 

@@ -47,6 +47,7 @@ void WorkerCore::On(const worker::MeshFailed& event) {
   if (active->broken.has_value() && (active->broken->suspect || !suspicion.suspect)) return;
   active->broken = suspicion;
   Emit(worker::SendSuspicion{suspicion});
+  if (disowned_.has_value()) SetEndOfDisowned();
 }
 
 void WorkerCore::On(const worker::StateReady& event) {

@@ -139,6 +139,8 @@ void WorkerCore::On(const worker::SessionDetached&) {
   if (!attached_) return;
   attached_ = false;
   Emit(worker::CancelTimer{TimerId::kHeartbeat});
+  const Active* active = std::get_if<Active>(&role_);
+  if (active != nullptr && active->alone) return;  // it stops at the time that was set before
   orphaned_at_ = now_ + orphan_timeout_;
   Emit(worker::SetTimer{TimerId::kAlone, now_ + kAloneShare * orphan_timeout_});
   Emit(worker::SetTimer{TimerId::kOrphan, orphaned_at_});
@@ -181,7 +183,9 @@ void WorkerCore::OnOrphanTimeout() {
   if (drain_requested_ && std::holds_alternative<Answering>(role_)) {
     Leave(worker::Exit{0, "drained; no coordinator came back to decide about its view"});
   }
-  if (std::holds_alternative<Active>(role_)) StopAlone();
+  const Active* active = std::get_if<Active>(&role_);
+  // Not in a view that a coordinator has made of those that were to stop.
+  if (active != nullptr && (active->alone || !attached_)) StopAlone();
 }
 
 void WorkerCore::StopAlone() {
@@ -206,9 +210,9 @@ bool WorkerCore::KeepBeforeEnd(const EndJob& end) {
       StopAlone();
       return true;
     }
+    if (!active->alone) orphaned_at_ = now_ + (1 - kAloneShare) * orphan_timeout_;
     active->alone = true;
-    orphaned_at_ = now_ + (1 - kAloneShare) * orphan_timeout_;
-    Emit(worker::SetTimer{TimerId::kOrphan, orphaned_at_});
+    SetEndOfDisowned();
     MaybeSealAmongMembers();
     return true;
   }
@@ -223,6 +227,14 @@ bool WorkerCore::KeepBeforeEnd(const EndJob& end) {
   role_ = Orphaned{given.epoch};
   if (given.quiesced) On(worker::Quiesced{given.epoch});
   return true;
+}
+
+// Over a mesh that is broken members can't meet any more. Those that have may not know it yet.
+void WorkerCore::SetEndOfDisowned() {
+  if (std::get<Active>(role_).broken.has_value()) {
+    orphaned_at_ = std::min(orphaned_at_, now_ + heartbeat_);
+  }
+  Emit(worker::SetTimer{TimerId::kOrphan, orphaned_at_});
 }
 
 void WorkerCore::On(const worker::JobFailed& event) {

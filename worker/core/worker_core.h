@@ -141,6 +141,8 @@ class WorkerCore {
   void OnAlone();
   void StopAlone();
   bool KeepBeforeEnd(const EndJob& end);
+  // Requires: active, and disowned.
+  void SetEndOfDisowned();
   void End(const EndJob& end);
   void OnOrphanTimeout();
   void LeaveIfAlone();

@@ -182,7 +182,9 @@ class Daemon::Impl : private SessionObserver {
     session_->Send(host_->self(), order.status);
   }
   void Obey(const worker::SendSuspicion& order) {
-    if (order.suspicion.suspect) {
+    // It is sent again and again until a proposal comes.
+    const bool again = std::exchange(told_suspicion_, order.suspicion) == order.suspicion;
+    if (order.suspicion.suspect && !again) {
       logger_.Warning(
           "suspicion", "a link of the mesh broke",
           {{"suspect", order.suspicion.suspect.ToString()}, {"reason", order.suspicion.reason}});
@@ -252,6 +254,7 @@ class Daemon::Impl : private SessionObserver {
   FileSystem& files_;
   Logger& logger_;
   std::string detached_reason_;  // the session thread's
+  Suspicion told_suspicion_;     // the executor's; the last one
 
   std::unique_ptr<Device> device_;
   std::unique_ptr<MetricsEndpoint> metrics_;

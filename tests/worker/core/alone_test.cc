@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -16,7 +17,21 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-class AloneTest : public WorkerCoreTest {};
+class AloneTest : public WorkerCoreTest {
+ protected:
+  // When the member stops at the latest, if `event` sets that; the infinite future if it is called
+  // off.
+  std::optional<absl::Time> EndAfter(const worker::Event& event, absl::Time now) {
+    std::optional<absl::Time> end;
+    for (const worker::Action& action : core_.Handle(event, now)) {
+      const auto* set = std::get_if<worker::SetTimer>(&action);
+      const auto* cancel = std::get_if<worker::CancelTimer>(&action);
+      if (set != nullptr && set->id == worker::TimerId::kOrphan) end = set->at;
+      if (cancel != nullptr && cancel->id == worker::TimerId::kOrphan) end = absl::InfiniteFuture();
+    }
+    return end;
+  }
+};
 
 TEST_F(AloneTest, AnOrphanStopsKeepsItsStateAndComesBack) {
   Start();
@@ -92,6 +107,66 @@ TEST_F(AloneTest, AJobTheCoordinatorDoesNotKnowEndsWhenItsStateIsKept) {
   EXPECT_THAT(Feed(worker::StateKept{{1, 2, 1}}), Contains("become-idle j failed"));
   EXPECT_FALSE(core_.Status().has_state);
   EXPECT_EQ(core_.phase(), WorkerPhase::kIdle);
+}
+
+// Leases lapse on a host that is busy; each time the member attaches anew and is told anew.
+TEST_F(AloneTest, SessionsThatBreakDoNotPutOffTheEndOfAJobThatIsNotKnown) {
+  Start();
+  Step(1, 1);
+  const absl::Time start = absl::UnixEpoch();
+  const worker::DirectiveReceived unknown{EndJob{"j", JobState::kFailed, "", /*unknown=*/true}, 1};
+  const worker::DirectiveReceived welcome{Welcome{.fleet_id = "f"}, 1};
+  const std::optional<absl::Time> end = EndAfter(unknown, start);
+  ASSERT_TRUE(end.has_value());
+  EXPECT_LT(*end, start + Options().orphan_timeout);
+  for (int second = 1; second < 100; ++second) {
+    const absl::Time now = start + absl::Seconds(second);
+    EXPECT_EQ(EndAfter(worker::SessionDetached{}, now), std::nullopt);
+    EXPECT_EQ(EndAfter(worker::SessionAttached{}, now), std::nullopt);
+    EXPECT_EQ(EndAfter(welcome, now), std::nullopt);
+    EXPECT_EQ(EndAfter(unknown, now), end);
+  }
+}
+
+TEST_F(AloneTest, WhoeverKnowsTheJobAfterAllMakesAViewOfThoseThatWereToStop) {
+  Start();
+  Step(1, 1);
+  Tell(EndJob{"j", JobState::kFailed, "", /*unknown=*/true});
+  Feed(worker::SessionDetached{});
+  Feed(worker::SessionAttached{});
+  Tell(Welcome{.fleet_id = "f"});
+  Tell(MakePropose(2));
+  Feed(worker::Quiesced{2});
+  Tell(MakeActivate(2, {1, 1, 1}));
+  Feed(worker::MeshConnected{2});
+  EXPECT_EQ(core_.phase(), WorkerPhase::kRunning);
+  EXPECT_THAT(Feed(worker::TimerFired{worker::TimerId::kOrphan}), IsEmpty());
+  EXPECT_THAT(Feed(worker::StepPrepared{2, 2}), ElementsAre("contribute 2@2"));
+}
+
+// One of them died, so that the others wait for each other in vain.
+TEST_F(AloneTest, MembersThatCannotMeetEndAJobThatIsNotKnownSoon) {
+  Start();
+  Step(1, 1);
+  const absl::Time start = absl::UnixEpoch();
+  const worker::DirectiveReceived unknown{EndJob{"j", JobState::kFailed, "", /*unknown=*/true}, 1};
+  const worker::MeshFailed failed{1, 1, "reset"};
+  const std::optional<absl::Time> end = EndAfter(unknown, start);
+  const std::optional<absl::Time> sooner = EndAfter(failed, start);
+  ASSERT_TRUE(end.has_value() && sooner.has_value());
+  EXPECT_LT(*sooner, *end);
+  EXPECT_THAT(Feed(worker::TimerFired{worker::TimerId::kOrphan}), Contains("quiesce 2"));
+}
+
+TEST_F(AloneTest, MembersWhoseMeshIsBrokenAlreadyEndAJobThatIsNotKnownSoon) {
+  Start();
+  Step(1, 1);
+  const absl::Time start = absl::UnixEpoch();
+  core_.Handle(worker::MeshFailed{1, 1, "reset"}, start);
+  const std::optional<absl::Time> end = EndAfter(
+      worker::DirectiveReceived{EndJob{"j", JobState::kFailed, "", /*unknown=*/true}, 1}, start);
+  ASSERT_TRUE(end.has_value());
+  EXPECT_LT(*end, start + absl::Seconds(2));
 }
 
 TEST_F(AloneTest, AnOrphansJobThatIsNotKnownEndsAtOnceIfItsStateIsKept) {
