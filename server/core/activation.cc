@@ -17,6 +17,21 @@ void CoordinatorCore::NoteChange(const WorkerName& name, ViewChangeCause cause, 
   run_.change.started_at = std::min(run_.change.started_at, since);
 }
 
+std::string CoordinatorCore::ReasonToHold(const View& view, const std::string& oversize) const {
+  if (!oversize.empty()) return oversize + "; the state is kept";
+  const bool all_leave =
+      std::all_of(view.members.begin(), view.members.end(),
+                  [this](const Member& member) { return IsDraining(member.incarnation); });
+  if (all_leave) {
+    return absl::StrFormat(
+        "the last member is leaving; it keeps the state until that is in a checkpoint or others "
+        "have taken it over, for at most %s",
+        absl::FormatDuration(options_.drain_checkpoint_timeout));
+  }
+  return absl::StrFormat("%d of at least %d workers; the state is kept", view.workers(),
+                         Job()->plan.min_workers);
+}
+
 void CoordinatorCore::PutInForce(Activate decision, const std::string& reason,
                                  const std::string& oversize) {
   CloseProposal();
@@ -28,7 +43,7 @@ void CoordinatorCore::PutInForce(Activate decision, const std::string& reason,
   coordinator::ViewChangeReport report;
   report.job = view.job;
   report.epoch = view.epoch;
-  report.cause = ViewChangeCause::kLeave;
+  report.cause = run_.change.planned.value_or(ViewChangeCause::kLeave);
   // The gravest cause names the change.
   for (ViewChangeCause cause :
        {ViewChangeCause::kJoin, ViewChangeCause::kDrain, ViewChangeCause::kLeave,
@@ -60,11 +75,7 @@ void CoordinatorCore::PutInForce(Activate decision, const std::string& reason,
   if (!obstacle.empty() && (last == nullptr || GroupsOf(*last).obstacle != obstacle)) {
     Note(Severity::kWarning, absl::StrFormat("view %d: %s", view.epoch, obstacle));
   }
-  SetJobState(state, state != JobState::kWaiting ? std::string()
-                     : !oversize.empty()
-                         ? oversize + "; the state is kept"
-                         : absl::StrFormat("%d of at least %d workers; the state is kept",
-                                           view.workers(), Job()->plan.min_workers));
+  SetJobState(state, state == JobState::kWaiting ? ReasonToHold(view, oversize) : std::string());
   Emit(coordinator::ViewChanged{report});
   run_.report = std::move(report);
   run_.change = {};

@@ -142,6 +142,8 @@ class CoordinatorCore {
   // Why the next view differs from the last, gathered until it is decided.
   struct ChangeReason {
     std::map<WorkerName, ViewChangeCause> workers;
+    // Of a planned change, which may name nobody: what was asked for may be in force already.
+    std::optional<ViewChangeCause> planned;
     absl::Time started_at = absl::InfiniteFuture();
   };
   // What a job shows to its user; only stable steps.
@@ -237,6 +239,8 @@ class CoordinatorCore {
 
   // ---- activation.cc
   void NoteChange(const WorkerName& name, ViewChangeCause cause, absl::Time since);
+  // For people: what a view on hold waits for. `oversize`: as for PutInForce.
+  std::string ReasonToHold(const View& view, const std::string& oversize) const;
   // `oversize`: why the view is on hold although it has enough workers; empty if it is not.
   void PutInForce(Activate decision, const std::string& reason, const std::string& oversize = "");
   void ReportActivation();

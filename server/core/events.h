@@ -123,7 +123,8 @@ struct ViewChangeReport {
   JobId job;
   Epoch epoch = 0;
   ViewChangeCause cause = ViewChangeCause::kStart;
-  // Who died, joined, left or drained. Empty with kLeave: a link broke, and everybody stayed.
+  // Who died, joined, left or drained. Empty with kLeave: a link broke, and everybody stayed; empty
+  // with kJoin: whoever was to join did not get ready.
   std::vector<WorkerName> workers;
   std::vector<Member> members;  // in force afterwards, in rank order
   StateTag resume;

@@ -114,6 +114,9 @@ void CoordinatorCore::PlanChange() {
   // All at rest without a wish of ours: it was the wish of an earlier term.
   if (paused.has_value() && !view.hold) run_.pause_wanted = true;
   if (run_.pause_wanted && paused.has_value()) {
+    run_.change.planned = draining > 0    ? ViewChangeCause::kDrain
+                          : ready.empty() ? ViewChangeCause::kSwitch
+                                          : ViewChangeCause::kJoin;
     StartProposal(ready, paused,
                   draining > 0    ? "workers drain"
                   : ready.empty() ? "the strategy changes"
@@ -139,6 +142,7 @@ void CoordinatorCore::WatchDrainOfLast() {
   }
   if (!run_.drain_armed) {
     run_.drain_armed = true;
+    SetJobState(JobState::kWaiting, ReasonToHold(view, ""));
     SetTimer(TimerKind::kDrainCheckpoint, options_.drain_checkpoint_timeout);
   }
 }

@@ -91,7 +91,8 @@ bool JobRunner::StartCheckpoint(const std::function<bool(Checkpointer&, SavedPar
     return false;
   }
   if (checkpointer == nullptr) {
-    logger_.Warning("no_checkpoint", "the job names no checkpoint directory; its state is lost",
+    logger_.Warning("no_checkpoint",
+                    "the job names no checkpoint directory; its state is not saved",
                     {{"step", step}});
     return false;
   }

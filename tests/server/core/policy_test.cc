@@ -262,7 +262,7 @@ TEST_F(PolicyTest, TheJobsScheduleMayEndAndBeginThePolicy) {
   EXPECT_EQ(View().strategy.stage, 2);
   EXPECT_FALSE(fleet_.core().FindJob("j")->strategy.automatic);
   PauseAll({1, 2}, 2, 6);
-  AnswerAll({1, 2}, 3);
+  EXPECT_THAT(AnswerAll({1, 2}, 3), Contains("changed to view 3: switch")) << "nobody has left";
   EXPECT_EQ(View().epoch, 3u);
   EXPECT_EQ(View().strategy.stage, 2) << "nothing was measured, and it fits";
   EXPECT_TRUE(fleet_.core().FindJob("j")->strategy.automatic);

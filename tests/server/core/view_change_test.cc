@@ -10,6 +10,7 @@ namespace {
 using coordinator::TimerKind;
 using ::testing::Contains;
 using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
@@ -182,7 +183,7 @@ TEST(ViewChangeTest, ALearnerDoesNotHoldTheOthersUp) {
   fleet.Answer(1, 2);
   EXPECT_THAT(
       fleet.Fire(TimerKind::kLearnerAnswer),
-      ElementsAre("persist decision: activate view 2 [#1] from 1.9@1", "changed to view 2: leave",
+      ElementsAre("persist decision: activate view 2 [#1] from 1.9@1", "changed to view 2: join",
                   "#1 <- activate view 2 [#1] from 1.9@1", "#2 <- learn from #1 (epoch 2)"));
 }
 
@@ -255,6 +256,7 @@ TEST(ViewChangeTest, TheLastMemberDrainsWhenItsStateIsDurable) {
   fleet.Say(1);
   fleet.Run(1, 1, {1, 8, 1}, WorkerPhase::kPaused);
   EXPECT_THAT(fleet.Answer(1, 2), Contains("#1 <- activate view 2 [#1] from 1.8@1 hold"));
+  EXPECT_THAT(fleet.core().FindJob("j")->reason, HasSubstr("the last member is leaving"));
   EXPECT_THAT(fleet.Run(1, 2, {1, 8, 1}, WorkerPhase::kPaused), Not(Contains("#1 <- release")));
   const CheckpointReport report{{1, 8, 1}, "dir", "sum"};
   fleet.status(1).durable = report;
@@ -268,6 +270,22 @@ TEST(ViewChangeTest, TheLastMemberDrainsWhenItsStateIsDurable) {
   fleet.Join(2);
   EXPECT_THAT(fleet.Answer(2, 3),
               Contains("persist decision: activate view 3 [#2] from 2.8@3 fresh 'dir'"));
+}
+
+TEST(ViewChangeTest, WhoeverDrainsAloneOnHoldSaysWhatItWaitsFor) {
+  FleetScript fleet;
+  fleet.StartJob(2, 7, /*min_workers=*/2);
+  fleet.Close(2);
+  fleet.Suspect(1, 2, 1);
+  fleet.Answer(1, 2);
+  fleet.Fire(TimerKind::kReattach, 2);
+  fleet.Fire(TimerKind::kCollect);
+  fleet.Run(1, 2, {1, 7, 1}, WorkerPhase::kPaused);
+  EXPECT_EQ(fleet.core().FindJob("j")->reason, "1 of at least 2 workers; the state is kept");
+  fleet.status(1).drain_requested = true;
+  fleet.Say(1);
+  EXPECT_THAT(fleet.core().FindJob("j")->reason, HasSubstr("the last member is leaving"));
+  EXPECT_THAT(fleet.Fire(TimerKind::kDrainCheckpoint), Contains("#1 <- release"));
 }
 
 TEST(ViewChangeTest, BelowTheLeastTheStateIsKeptAndTheJobWaits) {
