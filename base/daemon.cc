@@ -70,12 +70,17 @@ void RaiseFileLimit() {
   (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
-void TuneProcess() {
-  for (int number : {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV}) {
+void ResetSignals() {
+  for (int number : {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGINT, SIGTERM, SIGHUP}) {
+    struct sigaction current = {};
+    if (sigaction(number, nullptr, &current) != 0 || current.sa_handler == SIG_IGN) continue;
     signal(number, SIG_DFL);
   }
-  // A file that would grow beyond its limit is an error of the call that writes it.
   signal(SIGXFSZ, SIG_IGN);
+}
+
+void TuneProcess() {
+  ResetSignals();
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   mallopt(M_MMAP_THRESHOLD, 1 << 30);
   mallopt(M_TRIM_THRESHOLD, 2147483647);

@@ -32,9 +32,15 @@ int EndOutput(absl::string_view program, int exit_code);
 // within a port scan's reach. Call before any thread starts.
 void RaiseFileLimit();
 
-// Keeps large blocks in the process instead of returning them to the system after each use, since
-// fresh pages are slow to touch; and turns off the search for deadlocks at each lock, which
-// Debian's Abseil is built with. Call first in main.
+// Takes back what libraries have set as they were loaded: PSM, which libfabric brings along, ends
+// the process with 1 and without a word at Ctrl-C, and with a trace in place of a core when it
+// crashes. Signals that are ignored stay so. A file that would grow beyond its limit (SIGXFSZ) is
+// an error of the call that writes it. Call first in main.
+void ResetSignals();
+
+// ResetSignals. Keeps large blocks in the process instead of returning them to the system after
+// each use, since fresh pages are slow to touch; and turns off the search for deadlocks at each
+// lock, which Debian's Abseil is built with. Call first in main.
 void TuneProcess();
 
 // Keeps the memory that threads share in one arena, which only grows: other arenas of glibc go back

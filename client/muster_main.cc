@@ -224,6 +224,7 @@ int RunUp(UpOptions options) {
 }
 
 int Main(int argc, char** argv) {
+  ResetSignals();
   OpenStandardDescriptors();
   // A reader that goes away is seen as a failed write.
   signal(SIGPIPE, SIG_IGN);

@@ -66,6 +66,8 @@ absl::StatusOr<v1::JobDescription> AdaptJob(v1::JobDescription job, const UpOpti
 }
 
 int UpCommand(const UpOptions& options, Console* console) {
+  // Whoever ends the run before it has begun gets its summary all the same.
+  BlockRunSignals();
   PosixFileSystem files;
   if (absl::Status status = CheckUsage(options, files); !status.ok()) return Complain(status, 2);
   std::optional<v1::JobDescription> job;

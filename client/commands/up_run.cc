@@ -30,11 +30,16 @@ constexpr absl::Duration kCancelTimeout = absl::Seconds(1);
 constexpr absl::Duration kFirstRespawnDelay = absl::Milliseconds(500);
 constexpr int kMaxRespawnDoublings = 5;
 
-int BlockSignals() {
+sigset_t RunSignals() {
   sigset_t set;
   sigemptyset(&set);
   for (const int signal : {SIGINT, SIGTERM, SIGHUP, SIGCHLD}) sigaddset(&set, signal);
-  MUSTER_CHECK(pthread_sigmask(SIG_BLOCK, &set, nullptr) == 0) << "pthread_sigmask";
+  return set;
+}
+
+int OpenSignals() {
+  BlockRunSignals();
+  const sigset_t set = RunSignals();
   const int descriptor = signalfd(-1, &set, SFD_CLOEXEC | SFD_NONBLOCK);
   MUSTER_CHECK(descriptor >= 0) << "signalfd";
   return descriptor;
@@ -69,11 +74,16 @@ FleetOptions WithLines(FleetOptions options, Console* log) {
 
 }  // namespace
 
+void BlockRunSignals() {
+  const sigset_t set = RunSignals();
+  MUSTER_CHECK(pthread_sigmask(SIG_BLOCK, &set, nullptr) == 0) << "pthread_sigmask";
+}
+
 UpRun::UpRun(const UpOptions& options, Console* console, Console* log, FileSystem* files)
     : options_(options),
       console_(console),
       log_(log),
-      signals_(BlockSignals()),
+      signals_(OpenSignals()),
       fleet_(WithLines(ToFleetOptions(options), log), files),
       display_(console, options.json) {}
 

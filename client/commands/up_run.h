@@ -21,9 +21,13 @@
 
 namespace muster {
 
+// Blocks the signals that a run handles, for this thread and those started later; the run that
+// comes then sees them.
+void BlockRunSignals();
+
 class UpRun {
  public:
-  // Blocks the signals it handles, for this thread and those started later.
+  // Calls BlockRunSignals.
   UpRun(const UpOptions& options, Console* console, Console* log, FileSystem* files);
   ~UpRun();
 

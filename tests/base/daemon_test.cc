@@ -1,6 +1,7 @@
 #include "base/daemon.h"
 
 #include <fcntl.h>
+#include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/wait.h>
@@ -34,6 +35,23 @@ int InChild(Body body) {
   int status = 0;
   EXPECT_EQ(waitpid(child, &status, 0), child);
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+TEST(DaemonTest, WhatLibrariesDoAtASignalIsTakenBack) {
+  const auto handler_after_reset = [](int number, sighandler_t before) {
+    return InChild([number, before] {
+      signal(number, before);
+      ResetSignals();
+      const sighandler_t after = signal(number, SIG_DFL);
+      return after == SIG_DFL ? 1 : after == SIG_IGN ? 2 : 3;
+    });
+  };
+  const sighandler_t of_library = [](int) { _exit(1); };
+  for (const int number : {SIGINT, SIGTERM, SIGSEGV, SIGABRT}) {
+    EXPECT_EQ(handler_after_reset(number, of_library), 1) << number;
+  }
+  EXPECT_EQ(handler_after_reset(SIGINT, SIG_IGN), 2) << "as in a script's background";
+  EXPECT_EQ(handler_after_reset(SIGXFSZ, SIG_DFL), 2);
 }
 
 TEST(DaemonTest, ClosedStandardDescriptorsAreNotGivenAway) {

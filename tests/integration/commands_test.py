@@ -3,6 +3,7 @@
 import json
 import os
 import pathlib
+import resource
 import subprocess
 
 from harness import BINARIES, DaemonsTest, free_port, main, wait_until
@@ -61,6 +62,17 @@ class CommandsTest(DaemonsTest):
             code, _, error = tune(*wrong)
             self.assertEqual(code, 2, error)
             self.assertIn(wrong[0], error)
+
+    def test_a_file_beyond_its_limit_is_told_and_does_not_kill_the_command(self):
+        def limit():
+            resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
+
+        result = subprocess.run(
+            [BINARIES / "muster", "tune", "--transport", "inproc", "--ranks", "2", "--bytes", "1KiB",
+             "--cache", self.directory / "cache"],
+            capture_output=True, text=True, timeout=60, preexec_fn=limit)
+        self.assertEqual(result.returncode, 0, result.stderr)
+        self.assertIn("File too large", result.stdout)
 
     def test_a_job_starts_with_fewer_when_its_start_timeout_is_over(self):
         self.start_fleet(1)
