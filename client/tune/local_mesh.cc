@@ -1,5 +1,6 @@
 #include "client/tune/local_mesh.h"
 
+#include <algorithm>
 #include <thread>
 #include <utility>
 
@@ -16,6 +17,9 @@ namespace muster {
 namespace {
 
 constexpr absl::Duration kConnectTimeout = absl::Seconds(20);
+// Address space of a process that arenas may take: each of its ranks maps those of all.
+constexpr int64_t kAddressSpace = int64_t{1} << 46;
+constexpr int64_t kArenaMost = int64_t{64} << 30;
 
 // The error of the lowest rank that has one.
 absl::Status OnRanks(int ranks, const std::function<absl::Status(Rank)>& body) {
@@ -65,17 +69,20 @@ absl::StatusOr<std::unique_ptr<LocalMesh>> LocalMesh::Create(const std::string& 
     spec.epoch = 1;
     for (size_t r = 0; r < count; ++r) {
       MUSTER_ASSIGN_OR_RETURN(auto listener, TcpListener::Create());
-      MUSTER_ASSIGN_OR_RETURN(auto arena, SharedArena::Create());
       spec.members.push_back({Incarnation{r + 1}, listener->address()});
       mesh->listeners_.push_back(std::move(listener));
-      mesh->arenas_.push_back(std::move(arena));
+      if (!mesh->shares_memory_) continue;
+      SharedArena::Options arena_options;
+      arena_options.capacity_bytes = std::min(kArenaMost, kAddressSpace / ranks / ranks);
+      MUSTER_ASSIGN_OR_RETURN(mesh->arenas_.emplace_back(), SharedArena::Create(arena_options));
     }
     MUSTER_RETURN_IF_ERROR(OnRanks(ranks, [&](Rank r) -> absl::Status {
       const auto at = static_cast<size_t>(r);
       MeshSpec own = spec;
       own.rank = r;
-      MUSTER_ASSIGN_OR_RETURN(
-          ends[at], Connect(transport, *mesh->listeners_[at], std::move(own), mesh->arenas_[at]));
+      MUSTER_ASSIGN_OR_RETURN(ends[at],
+                              Connect(transport, *mesh->listeners_[at], std::move(own),
+                                      mesh->shares_memory_ ? mesh->arenas_[at] : nullptr));
       return absl::OkStatus();
     }));
   } else {

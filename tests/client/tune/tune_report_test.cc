@@ -132,6 +132,14 @@ TEST(LocalMeshTest, WhatItCannotBeIsAnError) {
   EXPECT_EQ(LocalMesh::Create("pigeon", 2, {}).status().code(), absl::StatusCode::kInvalidArgument);
 }
 
+// Each rank maps the memory of all: with all in one process that is the square of their number.
+TEST(LocalMeshTest, AsManyRanksAsTheCommandTakesShareMemory) {
+  const auto mesh = LocalMesh::Create("shm", 64, {});
+  ASSERT_TRUE(mesh.ok()) << mesh.status();
+  EXPECT_EQ((*mesh)->size(), 64);
+  EXPECT_TRUE((*mesh)->Allocate(63, 1 << 20).ok());
+}
+
 TEST(LocalMeshTest, ARankThatFailsEndsTheWaitOfOthers) {
   const auto mesh = LocalMesh::Create("inproc", 3, {});
   ASSERT_TRUE(mesh.ok()) << mesh.status();
