@@ -17,6 +17,7 @@ namespace muster {
 namespace {
 
 constexpr int64_t kHugePageBytes = int64_t{2} << 20;
+constexpr int64_t kMostByDefault = int64_t{1} << 40;
 
 int64_t RoundUp(int64_t value, int64_t unit) { return (value + unit - 1) / unit * unit; }
 
@@ -50,8 +51,10 @@ absl::Status SharedBuffer::Renew() {
 }
 
 absl::StatusOr<std::shared_ptr<SharedArena>> SharedArena::Create(Options options) {
-  const int64_t capacity = RoundUp(
-      options.capacity_bytes > 0 ? options.capacity_bytes : 2 * MachineMemory(), kHugePageBytes);
+  const int64_t capacity =
+      RoundUp(options.capacity_bytes > 0 ? options.capacity_bytes
+                                         : std::min(kMostByDefault, 2 * MachineMemory()),
+              kHugePageBytes);
   UniqueFd file(memfd_create("muster", MFD_CLOEXEC));
   if (!file.valid()) return ErrnoStatus(errno, "creating shared memory (memfd_create)");
   if (ftruncate(file.get(), capacity) != 0) {

@@ -61,7 +61,8 @@ class SharedArena : public std::enable_shared_from_this<SharedArena> {
 
   struct Options {
     // Address space reserved, here and in each process that maps the arena. Memory is taken only
-    // for what is allocated. 0: twice the machine's memory.
+    // for what is allocated. 0: twice the machine's memory, but 1 TiB at most, so that a hundred
+    // ranks of a host have addresses for each other's (of the 128 TiB that a process has).
     int64_t capacity_bytes = 0;
     // Asks for huge pages; the kernel may not grant them.
     bool huge_pages = true;
