@@ -18,7 +18,7 @@ constexpr size_t kFetchAhead = 2;
 
 TransferReactor* TransferReactor::Create(const ServerParts& parts,
                                          grpc::CallbackServerContext* context) {
-  std::shared_ptr<TransferReactor> reactor(new TransferReactor(parts, context));
+  std::shared_ptr<TransferReactor> reactor(new TransferReactor(parts));
   const std::string peer = context->peer();
   const absl::Status entered = parts.clients.Enter(peer);
   if (entered.ok()) reactor->peer_ = peer;

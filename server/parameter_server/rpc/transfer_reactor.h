@@ -56,8 +56,7 @@ class TransferReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
     std::deque<PullChunk> ready;
   };
 
-  TransferReactor(const ServerParts& parts, grpc::CallbackServerContext* context)
-      : parts_(parts), context_(context) {}
+  explicit TransferReactor(const ServerParts& parts) : parts_(parts) {}
 
   void OnReadDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);
   void OnWriteDone(bool ok) override ABSL_LOCKS_EXCLUDED(mutex_);
@@ -88,7 +87,6 @@ class TransferReactor final : public grpc::ServerBidiReactor<grpc::ByteBuffer, g
   void FetchDone(absl::StatusOr<PullChunks::Fetched> fetched) ABSL_LOCKS_EXCLUDED(mutex_);
 
   const ServerParts parts_;
-  grpc::CallbackServerContext* const context_;
   std::string peer_;  // set if it counts as one of the clients
 
   grpc::ByteBuffer incoming_;  // gRPC's while reading_
