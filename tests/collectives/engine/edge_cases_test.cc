@@ -87,7 +87,7 @@ TEST_P(EdgeCasesTest, NothingOfAnythingIsDoneByEveryAlgorithm) {
   };
   for (const auto& [collective, issue] : calls) {
     for (const Algorithm algorithm : AlgorithmsHere(collective)) {
-      RunRanks(size(), [&](Rank r) {
+      RunRanks(size(), [&, &collective = collective, &issue = issue](Rank r) {
         Work work = issue(At(r), By(algorithm));
         ASSERT_TRUE(work.Wait().ok())
             << Name(collective) << " " << Name(algorithm) << ": " << work.status();

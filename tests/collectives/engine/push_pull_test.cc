@@ -150,7 +150,7 @@ TEST_P(PushPullTest, OverHostsTheyGiveTheSumsOfAllWorkers) {
       for (size_t i = 0; i < expected.size(); ++i) expected[i] += inputs[r][i];
     }
     std::vector<std::vector<float>> sums(static_cast<size_t>(layout.size()));
-    RunRanks(layout.size(), [&](Rank r) {
+    RunRanks(layout.size(), [&, &layout = layout, &hosts = hosts](Rank r) {
       SCOPED_TRACE(absl::StrCat("rank ", r, " of hosts ", absl::StrJoin(hosts, ",")));
       const bool works = r < layout.workers();
       const auto offset = static_cast<size_t>(layout.OffsetOf(r));
