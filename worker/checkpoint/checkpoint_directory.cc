@@ -61,6 +61,10 @@ std::string PartRecordName(int index, int count) {
 
 std::string ReplacedName(Step step) { return absl::StrCat(kReplacedPrefix, CheckpointName(step)); }
 
+std::string OwnerTemporaryName(Incarnation incarnation) {
+  return absl::StrCat(kTemporaryPrefix, "owner-", incarnation.ToString());
+}
+
 std::string AloneName(Step step, Incarnation incarnation) {
   return absl::StrCat(kAlonePrefix, CheckpointName(step), "-", incarnation.ToString());
 }

@@ -1,15 +1,18 @@
 // The names under a checkpoint root, and what is tidied there. Internal to this folder.
 //
 //   step-00000100                       a complete checkpoint
+//   owner.json                          which job the root belongs to (directory_owner.h)
 //   .tmp-step-00000100-<view>-<incarnation>
 //                                       being written, or left by writers that died; by the one
 //                                       that publishes it
 //   .tmp-removed-step-00000100          being removed
+//   .tmp-owner-<incarnation>            owner.json being written
 //   .alone-step-00000100-<incarnation>  the same, by a writer without a coordinator, beside others
 //   .replaced-step-00000100             put away while another takes its name
 //   unsealed-step-00000100-<incarnation>
 //                                       complete, of a state that only its writer is known to have
-//                                       held: for a person to rename, never found by itself
+//                                       held, or of a job from which another took the root over:
+//                                       for a person to rename, never found by itself
 #ifndef MUSTER_WORKER_CHECKPOINT_CHECKPOINT_DIRECTORY_H_
 #define MUSTER_WORKER_CHECKPOINT_CHECKPOINT_DIRECTORY_H_
 
@@ -24,11 +27,13 @@
 namespace muster {
 
 inline constexpr absl::string_view kManifestName = "manifest.json";
+inline constexpr absl::string_view kOwnerName = "owner.json";
 
 std::string CheckpointName(Step step);
 std::string TemporaryName(Step step, Epoch view, Incarnation incarnation);
 std::string AloneName(Step step, Incarnation incarnation);
 std::string ReplacedName(Step step);
+std::string OwnerTemporaryName(Incarnation incarnation);
 // Within it, until it is complete: what each of several writers says of its part.
 std::string PartRecordName(int index, int count);
 std::string UnsealedName(Step step, Incarnation incarnation);

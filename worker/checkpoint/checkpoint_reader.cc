@@ -146,8 +146,8 @@ absl::Status WarnOfUnsealed(FileSystem& files, const std::string& root, Step new
     if (!step.has_value() || *step <= newest) continue;
     warnings->push_back(absl::StrCat(
         "checkpoint ", JoinPath(root, name),
-        " is passed over: no other worker was known to hold this state; to go on from it, rename "
-        "it to ",
+        " is passed over: its worker set it aside, since no other was known to hold this state or "
+        "another job had taken the directory over; to go on from it, rename it to ",
         CheckpointName(*step)));
   }
   return absl::OkStatus();
@@ -216,6 +216,18 @@ absl::StatusOr<std::vector<ListedCheckpoint>> ListCheckpoints(FileSystem& files,
     return std::pair(left.branch, left.step) > std::pair(right.branch, right.step);
   });
   return checkpoints;
+}
+
+std::vector<ListedCheckpoint> ListSetAside(FileSystem& files, const std::string& root, Step step) {
+  std::vector<ListedCheckpoint> found;
+  const auto names = files.ListDirectory(root);
+  if (!names.ok()) return found;
+  for (const std::string& name : *names) {
+    if (StepOfUnsealedName(name) != step) continue;
+    absl::StatusOr<Manifest> manifest = ReadManifest(files, JoinPath(root, name));
+    if (manifest.ok()) found.push_back({JoinPath(root, name), *std::move(manifest)});
+  }
+  return found;
 }
 
 int64_t BytesBeingKept(FileSystem& files, const std::string& root, Step step) {

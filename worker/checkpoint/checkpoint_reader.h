@@ -52,6 +52,9 @@ absl::StatusOr<std::vector<ListedCheckpoint>> ListCheckpoints(FileSystem& files,
                                                               const std::string& root,
                                                               std::vector<std::string>* warnings);
 
+// Those of this step that workers set aside (checkpoint_writer.h), as far as they can be read.
+std::vector<ListedCheckpoint> ListSetAside(FileSystem& files, const std::string& root, Step step);
+
 // Bytes written so far of checkpoints of this step by workers without a coordinator, by which
 // others see that they are at work.
 int64_t BytesBeingKept(FileSystem& files, const std::string& root, Step step);

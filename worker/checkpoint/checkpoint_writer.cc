@@ -163,6 +163,10 @@ CheckpointWriter::CheckpointWriter(FileSystem& files, CheckpointWriterOptions op
   MUSTER_CHECK(options_.keep_last >= 0) << options_.keep_last;
 }
 
+absl::Status CheckpointWriter::CheckOwner() {
+  return muster::CheckOwner(files_, options_.root, options_.owner);
+}
+
 absl::StatusOr<PreparedCheckpoint> CheckpointWriter::Prepare(const TrainingState& state,
                                                              Leftovers leftovers) {
   MUSTER_RETURN_IF_ERROR(CheckState(state));
@@ -173,10 +177,6 @@ absl::StatusOr<PreparedCheckpoint> CheckpointWriter::Prepare(const TrainingState
   const std::string name = leftovers == Leftovers::kRemove
                                ? TemporaryName(state.progress.step, part.view, publisher)
                                : AloneName(state.progress.step, publisher);
-  if (publishes && leftovers == Leftovers::kRemove) {
-    MUSTER_RETURN_IF_ERROR(CleanUp(files_, options_.root, name));
-  }
-
   PreparedCheckpoint prepared;
   prepared.step = state.progress.step;
   prepared.branch = state.progress.branch;
@@ -186,6 +186,11 @@ absl::StatusOr<PreparedCheckpoint> CheckpointWriter::Prepare(const TrainingState
   prepared.final_path = JoinPath(options_.root, CheckpointName(prepared.step));
 
   const auto write = [&]() -> absl::Status {
+    if (leftovers == Leftovers::kRemove) {
+      // Writers of all parts look: what they wrote would stay where nobody assembles it.
+      MUSTER_RETURN_IF_ERROR(CheckOwner());
+      if (publishes) MUSTER_RETURN_IF_ERROR(CleanUp(files_, options_.root, name));
+    }
     MUSTER_RETURN_IF_ERROR(CreateDirectoriesDurably(files_, options_.root));
     if (alone) {
       MUSTER_RETURN_IF_ERROR(files_.RemoveAll(prepared.path));
@@ -238,6 +243,7 @@ absl::StatusOr<PreparedCheckpoint> CheckpointWriter::Assemble(const PreparedChec
 
 absl::StatusOr<CommittedCheckpoint> CheckpointWriter::Commit(const PreparedCheckpoint& prepared) {
   const auto publish = [&]() -> absl::Status {
+    MUSTER_RETURN_IF_ERROR(CheckOwner());
     const std::string replaced = JoinPath(options_.root, ReplacedName(prepared.step));
     MUSTER_ASSIGN_OR_RETURN(const bool occupied, files_.Exists(prepared.final_path));
     if (occupied && IsSame(files_, prepared.final_path, prepared.checksum)) {
@@ -262,7 +268,8 @@ absl::StatusOr<CommittedCheckpoint> CheckpointWriter::Commit(const PreparedCheck
 
   CommittedCheckpoint committed{.path = prepared.final_path};
   if (options_.keep_last > 0) {
-    const absl::Status kept = KeepNewest(files_, options_.root, options_.keep_last);
+    absl::Status kept = CheckOwner();
+    if (kept.ok()) kept = KeepNewest(files_, options_.root, options_.keep_last);
     if (!kept.ok()) {
       committed.warnings.push_back(
           absl::StrCat("old checkpoints were not removed: ", kept.message()));
@@ -274,6 +281,7 @@ absl::StatusOr<CommittedCheckpoint> CheckpointWriter::Commit(const PreparedCheck
 absl::StatusOr<CommittedCheckpoint> CheckpointWriter::CommitBesideOthers(
     const PreparedCheckpoint& prepared) {
   const auto publish = [&]() -> absl::Status {
+    MUSTER_RETURN_IF_ERROR(CheckOwner());
     absl::Status renamed = Complete(files_, prepared);
     // Onto a directory with content it fails, so that of several writers one succeeds.
     if (renamed.ok()) renamed = files_.Rename(prepared.path, prepared.final_path);

@@ -10,12 +10,12 @@
 //
 // Writing takes two calls, because the coordinator approves in between (protocol: only a stable
 // step becomes visible): Prepare makes everything durable under <root>/.tmp-step-*/; Commit writes
-// the manifest and renames. One job owns a root. Several workers may write a checkpoint together,
-// each a part (part_plan.h), in a directory that all of them see: each prepares its own, and when
-// all parts are durable the writer of part 0 assembles them and commits. What others left
-// unfinished is removed when part 0 is prepared. Workers that have lost their coordinator may write
-// at the same time: they prepare, and then publish or set aside, without touching anything of
-// others.
+// the manifest and renames. One job owns a root (directory_owner.h); the writer of another
+// publishes and removes nothing there. Several workers may write a checkpoint together, each a part
+// (part_plan.h), in a directory that all of them see: each prepares its own, and when all parts are
+// durable the writer of part 0 assembles them and commits. What others left unfinished is removed
+// when part 0 is prepared. Workers that have lost their coordinator may write at the same time:
+// they prepare, and then publish or set aside, without touching anything of others.
 //
 // Thread-compatible. Errors are those of base/file.h; after an error of Prepare nothing is left to
 // discard.
@@ -30,6 +30,7 @@
 #include "absl/status/statusor.h"
 #include "base/file.h"
 #include "base/ids.h"
+#include "worker/checkpoint/directory_owner.h"
 #include "worker/checkpoint/training_state.h"
 
 namespace muster {
@@ -37,6 +38,7 @@ namespace muster {
 struct CheckpointWriterOptions {
   std::string root;
   Incarnation incarnation;
+  DirectoryOwner owner;                       // the job that is saved
   int64_t max_file_bytes = int64_t{2} << 30;  // a larger tensor gets a file of its own
   int keep_last = 0;                          // complete checkpoints to keep; 0 keeps all
 };
@@ -73,8 +75,12 @@ class CheckpointWriter {
   // `files` must outlive the writer.
   CheckpointWriter(FileSystem& files, CheckpointWriterOptions options);
 
-  // INVALID_ARGUMENT for a job text or a name that is not UTF-8, or a slot name that is empty,
-  // repeated or has a '.'. Requires: spans as large as the part.
+  // As directory_owner.h has it: whether the root is still the job's.
+  absl::Status CheckOwner();
+
+  // With kRemove, the errors of CheckOwner. INVALID_ARGUMENT for a job text or a name that is not
+  // UTF-8, or a slot name that is empty, repeated or has a '.'. Requires: spans as large as the
+  // part.
   absl::StatusOr<PreparedCheckpoint> Prepare(const TrainingState& state,
                                              Leftovers leftovers = Leftovers::kRemove);
 
@@ -83,17 +89,17 @@ class CheckpointWriter {
   // FAILED_PRECONDITION if one is damaged or of another state.
   absl::StatusOr<PreparedCheckpoint> Assemble(const PreparedCheckpoint& part);
 
-  // Replaces what is at the final path, if anything (an older branch, a corrupt checkpoint).
-  // Repeating a Commit that succeeded succeeds. NOT_FOUND if another incarnation removed it in
-  // between.
+  // Replaces what is at the final path, if anything (an older branch, a corrupt checkpoint). The
+  // errors of CheckOwner. Repeating a Commit that succeeded succeeds. NOT_FOUND if another
+  // incarnation removed it in between.
   absl::StatusOr<CommittedCheckpoint> Commit(const PreparedCheckpoint& prepared);
 
   // Commit for a writer among others that write the same: replaces nothing and removes no older
-  // checkpoint. ALREADY_EXISTS if another checkpoint bears the name.
+  // checkpoint. ALREADY_EXISTS if another checkpoint bears the name; the errors of CheckOwner.
   absl::StatusOr<CommittedCheckpoint> CommitBesideOthers(const PreparedCheckpoint& prepared);
 
-  // Makes it complete, under a name that FindNewestCheckpoint speaks of and does not take. Returns
-  // where it is then.
+  // Makes it complete, under a name that FindNewestCheckpoint speaks of and does not take, whoever
+  // the root belongs to. Returns where it is then.
   absl::StatusOr<std::string> SetAside(const PreparedCheckpoint& prepared);
 
   absl::Status Discard(const PreparedCheckpoint& prepared);

@@ -18,13 +18,14 @@ constexpr absl::Duration kPartsPatience = absl::Seconds(30);
 
 }  // namespace
 
-Checkpointer::Checkpointer(const JobContext& job, FileSystem& files, Incarnation self,
-                           CheckpointObserver& observer)
+Checkpointer::Checkpointer(const JobContext& job, FileSystem& files, const std::string& fleet_id,
+                           Incarnation self, CheckpointObserver& observer)
     : job_(job),
       files_(files),
       observer_(observer),
       writer_(files, {.root = job.spec().checkpoints.directory,
                       .incarnation = self,
+                      .owner = {.fleet = fleet_id, .job = job.id()},
                       .keep_last = job.spec().checkpoints.keep}),
       thread_([this] { Run(); }) {}
 
@@ -148,18 +149,32 @@ absl::StatusOr<std::string> Checkpointer::WriteAlone(const Order& order) {
   MUSTER_ASSIGN_OR_RETURN(const PreparedCheckpoint prepared,
                           PrepareFrom(order.part, Leftovers::kKeep));
   if (!whole) return PublishTogether(order, prepared);
-  if (order.sealed) {
-    absl::StatusOr<CommittedCheckpoint> committed = writer_.CommitBesideOthers(prepared);
-    if (committed.ok()) return committed->path;
-    if (!absl::IsAlreadyExists(committed.status())) return committed.status();
+  if (!order.sealed) return writer_.SetAside(prepared);
+  return PublishKept(order.part.state->counters.tag, prepared);
+}
+
+absl::StatusOr<std::string> Checkpointer::PublishKept(const StateTag& tag,
+                                                      const PreparedCheckpoint& prepared) {
+  const absl::Status owner = writer_.CheckOwner();
+  if (!owner.ok()) {
+    observer_.OnCheckpointFailed(tag, owner);
+    return writer_.SetAside(prepared);
   }
+  const absl::StatusOr<CommittedCheckpoint> committed = writer_.CommitBesideOthers(prepared);
+  if (committed.ok()) return committed->path;
+  if (!absl::IsAlreadyExists(committed.status())) return committed.status();
   return writer_.SetAside(prepared);
 }
 
-std::optional<std::string> Checkpointer::FindPublished(const StateTag& tag,
-                                                       const std::optional<std::string>& sha256) {
-  const auto listed = ListCheckpoints(files_, job_.spec().checkpoints.directory, nullptr);
+std::optional<std::string> Checkpointer::FindKept(const StateTag& tag,
+                                                  const std::optional<std::string>& sha256) {
+  const std::string& root = job_.spec().checkpoints.directory;
+  auto listed = ListCheckpoints(files_, root, nullptr);
   if (!listed.ok()) return std::nullopt;
+  if (!writer_.CheckOwner().ok()) {  // others set it aside as well
+    const std::vector<ListedCheckpoint> aside = ListSetAside(files_, root, tag.step);
+    listed->insert(listed->end(), aside.begin(), aside.end());
+  }
   for (const ListedCheckpoint& checkpoint : *listed) {
     const TrainingProgress& progress = checkpoint.manifest.progress;
     if (tag == StateTag{progress.branch, progress.step, progress.epoch} &&
@@ -177,7 +192,7 @@ std::optional<std::string> Checkpointer::AwaitOthers(const Order& order) {
   int64_t seen_bytes = 0;
   absl::Time deadline = absl::Now() + order.wait_for_others;
   while (true) {
-    if (std::optional<std::string> path = FindPublished(tag, sha256)) return path;
+    if (std::optional<std::string> path = FindKept(tag, sha256)) return path;
     const int64_t bytes = BytesBeingKept(files_, job_.spec().checkpoints.directory, tag.step);
     if (bytes != seen_bytes) deadline = absl::Now() + order.wait_for_others;
     seen_bytes = bytes;
@@ -199,15 +214,10 @@ absl::StatusOr<std::string> Checkpointer::PublishTogether(const Order& order,
   absl::Time give_up = absl::InfiniteFuture();
   bool last_try = false;
   while (true) {
-    if (const std::optional<std::string> path = FindPublished(tag, std::nullopt)) return *path;
+    if (const std::optional<std::string> path = FindKept(tag, std::nullopt)) return *path;
     if (last_try || absl::Now() >= turn) {
       const absl::StatusOr<PreparedCheckpoint> whole = writer_.Assemble(prepared);
-      if (whole.ok()) {
-        const auto committed = writer_.CommitBesideOthers(*whole);
-        if (committed.ok()) return committed->path;
-        if (!absl::IsAlreadyExists(committed.status())) return committed.status();
-        return writer_.SetAside(*whole);
-      }
+      if (whole.ok()) return PublishKept(tag, *whole);
       if (last_try || !absl::IsNotFound(whole.status())) return whole.status();
     }
     const int64_t bytes = BytesBeingKept(files_, job_.spec().checkpoints.directory, tag.step);
@@ -237,9 +247,13 @@ void Checkpointer::Write(const SavedPart& part) {
 
 void Checkpointer::Publish(const Durable& durable) {
   const absl::StatusOr<PreparedCheckpoint> whole = writer_.Assemble(durable.prepared);
-  if (!whole.ok()) return Fail(durable.tag, whole.status());
-  absl::StatusOr<CommittedCheckpoint> committed = writer_.Commit(*whole);
-  if (!committed.ok()) return Fail(durable.tag, committed.status());
+  const absl::StatusOr<CommittedCheckpoint> committed =
+      whole.ok() ? writer_.Commit(*whole) : whole.status();
+  if (!committed.ok()) {
+    // Whoever has taken over may have removed parts, and may be gone: the rest goes with them.
+    if (!writer_.CheckOwner().ok()) writer_.Discard(durable.prepared).IgnoreError();
+    return Fail(durable.tag, committed.status());
+  }
   {
     MutexLock lock(&mutex_);
     committed_ = durable.report;
@@ -248,12 +262,15 @@ void Checkpointer::Publish(const Durable& durable) {
 }
 
 void Checkpointer::Fail(const StateTag& tag, const absl::Status& status) {
+  // What another job does in a directory that it has taken over may look like any error.
+  const absl::Status owner = writer_.CheckOwner();
+  const absl::Status& why = owner.ok() ? status : owner;
   {
     MutexLock lock(&mutex_);
     failed_tag_ = tag;
-    failure_ = status;
+    failure_ = why;
   }
-  observer_.OnCheckpointFailed(tag, status);
+  observer_.OnCheckpointFailed(tag, why);
 }
 
 }  // namespace muster

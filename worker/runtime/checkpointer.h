@@ -4,7 +4,11 @@
 //
 // At most one checkpoint is under way; one that was prepared but never approved is discarded when
 // the next begins. A worker that has lost its coordinator, whose approval will not come, keeps its
-// state with Keep. Thread-safe.
+// state with Keep.
+//
+// Once another job has taken the directory over nothing is published or removed there any more
+// (worker/checkpoint/directory_owner.h): checkpoints fail, and what Keep writes is set aside.
+// Thread-safe.
 #ifndef MUSTER_WORKER_RUNTIME_CHECKPOINTER_H_
 #define MUSTER_WORKER_RUNTIME_CHECKPOINTER_H_
 
@@ -32,6 +36,7 @@ class CheckpointObserver {
   virtual void OnCheckpointDurable(const CheckpointReport& report) = 0;
   virtual void OnCheckpointCommitted(const CheckpointReport& report,
                                      absl::Span<const std::string> warnings) = 0;
+  // It is not published, or this worker's part of it is not written; why.
   virtual void OnCheckpointFailed(const StateTag& tag, const absl::Status& status) = 0;
   // Keep is done. Where the state is: a checkpoint to resume from, or one that was set aside.
   virtual void OnStateKept(const StateTag& tag, const absl::StatusOr<std::string>& path) = 0;
@@ -39,9 +44,10 @@ class CheckpointObserver {
 
 class Checkpointer {
  public:
-  // All must outlive the object. Requires: the job names a checkpoint directory.
-  Checkpointer(const JobContext& job, FileSystem& files, Incarnation self,
-               CheckpointObserver& observer);
+  // All must outlive the object. `fleet_id`: of the job. Requires: the job names a checkpoint
+  // directory.
+  Checkpointer(const JobContext& job, FileSystem& files, const std::string& fleet_id,
+               Incarnation self, CheckpointObserver& observer);
   // Finishes what is under way.
   ~Checkpointer();
 
@@ -50,11 +56,11 @@ class Checkpointer {
   // Starts to write `part`. False, and nothing happens, if another is being written just now.
   bool Begin(SavedPart part) ABSL_LOCKS_EXCLUDED(mutex_);
   // Starts to write `part` as a checkpoint that needs no approval. One that is not sealed is set
-  // aside; it must be whole. One that is sealed is what all members keep. If it is whole, this
-  // worker writes it only when for `wait_for_others` none has published it or been seen to write
-  // it. Otherwise it writes its part, and publishes the whole when all parts are there and after
-  // `wait_for_others` nobody else has. False as for Begin; otherwise ends with OnStateKept, at the
-  // latest when the object goes.
+  // aside; it must be whole. So is one of a job that the directory no longer belongs to. One that
+  // is sealed is what all members keep. If it is whole, this worker writes it only when for
+  // `wait_for_others` none has published it or been seen to write it. Otherwise it writes its part,
+  // and publishes the whole when all parts are there and after `wait_for_others` nobody else has.
+  // False as for Begin; otherwise ends with OnStateKept, at the latest when the object goes.
   bool Keep(SavedPart part, bool sealed, absl::Duration wait_for_others)
       ABSL_LOCKS_EXCLUDED(mutex_);
   // The coordinator approves the durable checkpoint of this tag; unknown tags are ignored.
@@ -88,9 +94,11 @@ class Checkpointer {
   absl::StatusOr<std::string> PublishTogether(const Order& order,
                                               const PreparedCheckpoint& prepared)
       ABSL_LOCKS_EXCLUDED(mutex_);
-  // Where the state of this tag is published, by whomever; `sha256`: of its parameters.
-  std::optional<std::string> FindPublished(const StateTag& tag,
-                                           const std::optional<std::string>& sha256);
+  // Publishes what all members keep, or sets it aside where that may not be.
+  absl::StatusOr<std::string> PublishKept(const StateTag& tag, const PreparedCheckpoint& prepared);
+  // Where the state of this tag is kept, by whomever; `sha256`: of its parameters.
+  std::optional<std::string> FindKept(const StateTag& tag,
+                                      const std::optional<std::string>& sha256);
   void Publish(const Durable& durable) ABSL_LOCKS_EXCLUDED(mutex_);
   void Fail(const StateTag& tag, const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_);
 

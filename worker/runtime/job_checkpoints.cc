@@ -7,6 +7,7 @@
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "worker/checkpoint/checkpoint_reader.h"
+#include "worker/checkpoint/directory_owner.h"
 #include "worker/runtime/job_runner.h"
 
 namespace muster {
@@ -48,6 +49,28 @@ absl::Status JobRunner::CheckUnused() {
       absl::StrCat("checkpoints.directory: ", listed.front().path,
                    " is of an earlier run; set "
                    "checkpoints.resume to go on from it, or name another directory"));
+}
+
+// Every member of the first view does, because the one that would do it for all may die before.
+// Who joins later, or is in the next view, finds it done.
+absl::Status JobRunner::TakeCheckpointDirectory() {
+  const std::string& directory = context_->spec().checkpoints.directory;
+  if (directory.empty()) return absl::OkStatus();
+  Incarnation self;
+  {
+    MutexLock lock(&mutex_);
+    self = self_;
+  }
+  const absl::StatusOr<std::string> taken_from = TakeDirectory(
+      files_, directory, {.fleet = job_fleet_id_, .job = context_->id()}, self, absl::Now());
+  if (!taken_from.ok()) return Annotate(taken_from.status(), "checkpoints.directory");
+  if (!taken_from->empty()) {
+    logger_.Info("checkpoints_taken_over",
+                 absl::StrCat("the checkpoint directory is this job's from now on, and no more of ",
+                              *taken_from),
+                 {{"directory", directory}});
+  }
+  return absl::OkStatus();
 }
 
 void JobRunner::WriteCheckpoint() {
@@ -156,7 +179,7 @@ void JobRunner::OnCheckpointCommitted(const CheckpointReport& report,
 }
 
 void JobRunner::OnCheckpointFailed(const StateTag& tag, const absl::Status& status) {
-  logger_.Warning("checkpoint_failed", "a checkpoint could not be written; training goes on",
+  logger_.Warning("checkpoint_failed", "a checkpoint was not published, which stops nothing",
                   {{"checkpoint_step", tag.step}, {"error", status.ToString()}});
 }
 

@@ -254,6 +254,7 @@ bool JobRunner::Prepare(const JobId& job, const std::shared_ptr<const JobSpec>& 
   {
     MutexLock lock(&mutex_);
     self = self_;
+    job_fleet_id_ = fleet_id_;
   }
   const std::string& checkpoints = spec.checkpoints.directory;
   if (!checkpoints.empty()) {
@@ -293,7 +294,8 @@ bool JobRunner::Prepare(const JobId& job, const std::shared_ptr<const JobSpec>& 
     {
       CheckpointObserver& observer = *this;
       MutexLock lock(&mutex_);
-      checkpointer_ = std::make_shared<Checkpointer>(*context_, files_, self, observer);
+      checkpointer_ =
+          std::make_shared<Checkpointer>(*context_, files_, job_fleet_id_, self, observer);
     }
   }
   logger_.Info("job_ready", "data and model are loaded",
@@ -307,6 +309,7 @@ bool JobRunner::Prepare(const JobId& job, const std::shared_ptr<const JobSpec>& 
 absl::Status JobRunner::MakeFresh(const worker::StartFresh& order) {
   if (order.fresh.checkpoint.empty()) {
     MUSTER_RETURN_IF_ERROR(CheckUnused());
+    MUSTER_RETURN_IF_ERROR(TakeCheckpointDirectory());
     replica_->Initialize(context_->spec().training.seed, order.tag, RangesIn(order.view));
     return absl::OkStatus();
   }
@@ -322,6 +325,8 @@ absl::Status JobRunner::MakeFresh(const worker::StartFresh& order) {
     return absl::FailedPreconditionError(absl::StrCat(
         order.fresh.checkpoint, ": holds step ", saved.step, ", expected step ", order.tag.step));
   }
+  // Before it is read, so that the job before no longer removes it.
+  MUSTER_RETURN_IF_ERROR(TakeCheckpointDirectory());
   if (Carries(context_->spec().communication.compression)) {
     logger_.Info("residuals_empty",
                  "checkpoints hold no residuals of gradients that are sent in part; they begin at "

@@ -140,6 +140,8 @@ class JobRunner : private CheckpointObserver, private LearningObserver {
   // Tells the core of the newest complete checkpoint if the job resumes from one.
   void OfferCheckpoint();
   absl::Status MakeFresh(const worker::StartFresh& order);
+  // Makes the checkpoint directory, if there is one, this job's, which begins.
+  absl::Status TakeCheckpointDirectory() ABSL_LOCKS_EXCLUDED(mutex_);
   void DoMove(const worker::MoveRanges& order);
   void OfferState(const View& view) ABSL_LOCKS_EXCLUDED(mutex_);
   void KeepPartOf(const View& source);
@@ -198,6 +200,7 @@ class JobRunner : private CheckpointObserver, private LearningObserver {
 
   // The job's thread's own.
   std::unique_ptr<JobContext> context_;
+  std::string job_fleet_id_;  // of the fleet that the job is of
   std::unique_ptr<Replica> replica_;
   std::unique_ptr<StepMeter> meter_;
   std::unique_ptr<Trainer> trainer_;

@@ -149,12 +149,34 @@ TEST_F(JobRunnerTest, ARunFromTheBeginningRefusesTheCheckpointsOfAnother) {
   runner_.KeepState({.tag = {1, 0, 1}, .sealed = true, .rank = 0});
   ASSERT_TRUE(WaitUntil([&] {
     const auto names = files_.ListDirectory(spec.checkpoints.directory);
-    return names.ok() && *names == std::vector<std::string>{"step-00000000"};
+    return names.ok() && *names == std::vector<std::string>{"owner.json", "step-00000000"};
   }));
   start("second", std::make_shared<const JobSpec>(spec));
   ASSERT_TRUE(WaitUntil([&] { return !core_.failures().empty(); }));
   EXPECT_TRUE(absl::StrContains(core_.failures().front(), "step-00000000 is of an earlier run"))
       << core_.failures().front();
+}
+
+// The directory belongs to the job that began last; making ready to begin, or joining, is not that.
+TEST_F(JobRunnerTest, AJobTakesItsCheckpointDirectoryWhenItBegins) {
+  JobSpec spec = SmallJob(files_, directory_.path());
+  spec.checkpoints.directory = directory_.Path("checkpoints");
+  const auto shared = std::make_shared<const JobSpec>(spec);
+  const auto is_owner = [&](const JobId& job) {
+    const auto text = ReadFile(files_, spec.checkpoints.directory + "/owner.json", 1 << 10);
+    return text.ok() && absl::StrContains(*text, absl::StrCat("\"", job, "\"")) &&
+           absl::StrContains(*text, "\"fleet-1\"");
+  };
+  runner_.SetIdentity(Incarnation{1}, "fleet-1");
+  runner_.Quiesce({1, "first", shared});
+  runner_.StartFresh({.job = "first", .epoch = 1, .tag = {1, 0, 1}, .fresh = {}, .spec = shared});
+  EXPECT_TRUE(WaitUntil([&] { return is_owner("first"); }));
+  runner_.Quiesce({2, "second", shared});
+  ASSERT_TRUE(core_.AwaitQuiesced(2));
+  EXPECT_TRUE(is_owner("first"));
+  runner_.StartFresh({.job = "second", .epoch = 2, .tag = {1, 0, 2}, .fresh = {}, .spec = shared});
+  EXPECT_TRUE(WaitUntil([&] { return is_owner("second"); }));
+  EXPECT_TRUE(core_.failures().empty());
 }
 
 TEST_F(JobRunnerTest, AModelLargerThanTheMachineIsRefusedBeforeItsMemoryIsTouched) {
