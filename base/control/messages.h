@@ -141,6 +141,14 @@ struct CheckpointReport {
   bool operator==(const CheckpointReport&) const = default;
 };
 
+// Of the last checkpoint that a worker could not write or give its name, until there is a newer
+// one.
+struct CheckpointFailure {
+  StateTag tag;
+  std::string error;  // one line for the user
+  bool operator==(const CheckpointFailure&) const = default;
+};
+
 // Measurements; the cores never look inside. Only stable steps are reported (rule 4).
 struct Progress {
   Step step = 0;
@@ -204,6 +212,7 @@ struct WorkerStatus {
   std::optional<CollectiveWait> wait;     // of the collective that stands still now
   std::optional<StateSize> state_size;    // as soon as the job's model is built here
   std::optional<LinkSpeeds> links;        // in the view in force, if they were measured
+  std::optional<CheckpointFailure> checkpoint_failure;  // only shown
   bool operator==(const WorkerStatus&) const = default;
 };
 

@@ -1,5 +1,7 @@
 #include "client/output/job_display.h"
 
+#include <utility>
+
 #include "absl/strings/str_cat.h"
 #include "client/output/job_text.h"
 #include "client/output/message_json.h"
@@ -20,6 +22,18 @@ void JobDisplay::Update(const v1::Job& job, absl::Time now) {
     if (change.epoch() <= newest_epoch_) continue;
     newest_epoch_ = change.epoch();
     console_->Line(absl::StrCat(job.description().name(), " ", ViewChangeText(change)));
+  }
+  // Once, not with each one that fails.
+  const bool fail = job.failed_checkpoints_size() > 0;
+  if (std::exchange(checkpoints_fail_, fail) != fail) {
+    for (const v1::FailedCheckpoint& failed : job.failed_checkpoints()) {
+      console_->Line(absl::StrCat(job.description().name(),
+                                  " checkpoint failed: ", FailedCheckpointText(failed)));
+    }
+    if (!fail && !NewestCheckpoint(job).empty()) {
+      console_->Line(absl::StrCat(job.description().name(),
+                                  " checkpoints are written again: ", NewestCheckpoint(job)));
+    }
   }
   const bool state_changed = job.state() != state_ || job.reason() != reason_;
   state_ = job.state();

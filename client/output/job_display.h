@@ -24,6 +24,7 @@ class JobDisplay {
   const bool json_;
   v1::JobState state_ = v1::JOB_STATE_UNSPECIFIED;
   std::string reason_;
+  bool checkpoints_fail_ = false;
   uint64_t newest_epoch_ = 0;  // of the view changes shown
   absl::Time last_line_ = absl::InfinitePast();
 };

@@ -73,6 +73,10 @@ std::vector<std::string> Facts(const v1::Job& job) {
     facts.push_back(
         absl::StrFormat("held up %.1f s by %s", straggler.held_up_seconds(), straggler.worker()));
   }
+  if (job.failed_checkpoints_size() > 0) {
+    facts.push_back(
+        absl::StrFormat("checkpoint of step %d failed", job.failed_checkpoints(0).step()));
+  }
   if (running || job.view().members_size() > 0) {
     facts.push_back(MembersText(job.view().members_size(), ServersIn(job.view())));
   }
@@ -210,6 +214,11 @@ std::string ViewChangeText(const v1::ViewChange& change) {
   return text;
 }
 
+std::string FailedCheckpointText(const v1::FailedCheckpoint& failed) {
+  return absl::StrCat("step ", failed.step(), " on ", absl::StrJoin(failed.workers(), ", "), ": ",
+                      failed.error());
+}
+
 std::string FormatTable(const std::vector<std::vector<std::string>>& rows) {
   std::vector<size_t> widths;
   for (const auto& row : rows) {
@@ -308,6 +317,9 @@ std::string JobDetails(const v1::Job& job) {
     rows.push_back({"straggler", straggler.text()});
   }
   if (!NewestCheckpoint(job).empty()) rows.push_back({"checkpoint", NewestCheckpoint(job)});
+  for (const v1::FailedCheckpoint& failed : job.failed_checkpoints()) {
+    rows.push_back({"checkpoint failed", FailedCheckpointText(failed)});
+  }
   if (job.has_final_report()) {
     rows.push_back({"parameters", absl::StrCat("sha256 ", job.final_report().parameters_sha256())});
   }

@@ -34,6 +34,9 @@ std::string ProgressBar(const v1::Job& job, int columns);
 // The same facts as a line for a log: "job-1 running: step 492/1175 loss 0.3412 ...".
 std::string ProgressLine(const v1::Job& job);
 
+// "step 60 on worker-0, worker-1: no space left on device".
+std::string FailedCheckpointText(const v1::FailedCheckpoint& failed);
+
 // "epoch 3: death of worker-2; 3 workers, training went on after 84 ms".
 std::string ViewChangeText(const v1::ViewChange& change);
 

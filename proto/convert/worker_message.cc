@@ -183,6 +183,11 @@ v1::WorkerStatus StatusToProto(const WorkerStatus& status) {
   if (status.wait) *proto.mutable_wait() = ToProto(*status.wait);
   if (status.state_size) *proto.mutable_state_size() = SizeToProto(*status.state_size);
   if (status.links) *proto.mutable_links() = LinksToProto(*status.links);
+  if (status.checkpoint_failure) {
+    v1::CheckpointFailure& failure = *proto.mutable_checkpoint_failure();
+    *failure.mutable_tag() = ToProto(status.checkpoint_failure->tag);
+    failure.set_error(TextForPeople(status.checkpoint_failure->error, kMaxTextBytes));
+  }
   return proto;
 }
 
@@ -251,6 +256,14 @@ absl::StatusOr<WorkerStatus> StatusFromProto(const v1::WorkerStatus& status) {
   }
   if (status.has_links()) {
     MUSTER_ASSIGN_OR_RETURN(result.links, LinksFromProto(status.links(), "status.links"));
+  }
+  if (status.has_checkpoint_failure()) {
+    const v1::CheckpointFailure& failure = status.checkpoint_failure();
+    CheckpointFailure& taken = result.checkpoint_failure.emplace();
+    MUSTER_ASSIGN_OR_RETURN(taken.tag, TagOf(failure, "status.checkpoint_failure"));
+    MUSTER_RETURN_IF_ERROR(
+        CheckText("status.checkpoint_failure.error", failure.error(), kMaxTextBytes));
+    taken.error = failure.error();
   }
   return result;
 }

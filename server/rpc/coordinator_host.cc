@@ -275,6 +275,24 @@ void CoordinatorHost::NotePath(Incarnation worker, const WorkerStatus& status) {
                 {"provider", status.path->provider}});
 }
 
+void CoordinatorHost::NoteFailedCheckpoint(Incarnation worker, const WorkerStatus& status) {
+  const View* view = core_.CurrentView();
+  if (view == nullptr || status.job != view->job) return;
+  const Rank rank = view->RankOf(worker);
+  JobEntry* entry = jobs_.Find(view->job);
+  if (rank < 0 || entry == nullptr) return;
+  const WorkerName& name = view->members[static_cast<size_t>(rank)].name;
+  const std::optional<CheckpointFailure>& failure = status.checkpoint_failure;
+  const JobTable::CheckpointNews news = JobTable::TakeCheckpointFailure(*entry, name, failure);
+  if (news == JobTable::CheckpointNews::kNone) return;
+  changed_.insert(view->job);
+  if (news != JobTable::CheckpointNews::kNewlyFailed) return;
+  logger_.Warning("checkpoint_failed",
+                  absl::StrFormat("the checkpoint of step %d failed on %s: %s", failure->tag.step,
+                                  name, TextForPeople(failure->error, kMaxTextBytes)),
+                  {{"job", view->job}, {"worker", name}, {"checkpoint_step", failure->tag.step}});
+}
+
 void CoordinatorHost::WatchStragglers(absl::Time now) {
   const absl::Duration since_last = now - std::exchange(last_look_, now);
   if (!std::exchange(late_waits_, false) && stragglers_.current().empty()) return;
@@ -357,6 +375,7 @@ void CoordinatorHost::OnStatus(Incarnation worker, const SessionLink* link, Work
   }
   late_waits_ = late_waits_ || (status.wait.has_value() && status.wait->late);
   NotePath(worker, status);
+  NoteFailedCheckpoint(worker, status);
   Handle(coordinator::StatusReceived{worker, std::move(status)});
 }
 

@@ -142,6 +142,8 @@ class CoordinatorHost {
   void Take(const coordinator::ViewChangeReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NotePath(Incarnation worker, const WorkerStatus& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void NoteFailedCheckpoint(Incarnation worker, const WorkerStatus& status)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void WatchStragglers(absl::Time now) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NotifyWatchers(const JobId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NotifyChanged() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);

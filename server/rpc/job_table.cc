@@ -54,6 +54,29 @@ void AddPaths(const JobEntry& entry, v1::Job* job) {
   }
 }
 
+bool IsNewer(const StateTag& a, const StateTag& b) {
+  return std::pair(a.branch, a.step) > std::pair(b.branch, b.step);
+}
+
+// Workers that say the same stand together. Nothing once there is a newer checkpoint.
+void AddFailedCheckpoints(const JobInfo& info, const JobEntry& entry, v1::Job* job) {
+  const StateTag& failed = entry.failed_checkpoint;
+  if (info.newest_checkpoint && !IsNewer(failed, info.newest_checkpoint->tag)) return;
+  std::map<std::string, v1::FailedCheckpoint*> by_error;
+  for (const auto& [worker, error] : entry.checkpoint_errors) {
+    // What else there is to read stands in those workers' logs.
+    const bool shown = by_error.size() < JobTable::kMaxErrorsShown || by_error.contains(error);
+    v1::FailedCheckpoint*& group = by_error[shown ? error : ""];
+    if (group == nullptr) {
+      group = job->add_failed_checkpoints();
+      group->set_step(failed.step);
+      group->set_error(shown ? TextForPeople(error, kMaxTextBytes)
+                             : "other errors; see their logs");
+    }
+    group->add_workers(worker);
+  }
+}
+
 }  // namespace
 
 JobEntry& JobTable::Add(const JobId& id, v1::JobDescription submitted, v1::JobDescription resolved,
@@ -121,6 +144,21 @@ bool JobTable::TakePath(JobEntry& entry, Epoch epoch, Rank rank, const Communica
   return true;
 }
 
+JobTable::CheckpointNews JobTable::TakeCheckpointFailure(
+    JobEntry& entry, const WorkerName& worker, const std::optional<CheckpointFailure>& failure) {
+  if (!failure.has_value() || IsNewer(entry.failed_checkpoint, failure->tag)) {
+    return entry.checkpoint_errors.erase(worker) > 0 ? CheckpointNews::kMore
+                                                     : CheckpointNews::kNone;
+  }
+  const bool newly = entry.checkpoint_errors.empty() || entry.failed_checkpoint != failure->tag;
+  if (newly) entry.checkpoint_errors.clear();
+  entry.failed_checkpoint = failure->tag;
+  std::string& known = entry.checkpoint_errors[worker];
+  if (!newly && known == failure->error) return CheckpointNews::kNone;
+  known = failure->error;
+  return newly ? CheckpointNews::kNewlyFailed : CheckpointNews::kMore;
+}
+
 v1::Straggler ToPublicStraggler(const Straggler& straggler) {
   v1::Straggler proto;
   proto.set_rank(straggler.rank);
@@ -168,6 +206,7 @@ v1::Job ToPublicJob(const JobInfo& info, const JobEntry& entry) {
     job.set_newest_checkpoint(TextForPeople(info.newest_checkpoint->path, kMaxTextBytes));
   }
   AddPaths(entry, &job);
+  AddFailedCheckpoints(info, entry, &job);
   SetTimestamp(entry.submitted_at, job.mutable_submitted_at());
   if (entry.ended_at != absl::InfinitePast()) SetTimestamp(entry.ended_at, job.mutable_ended_at());
   return job;

@@ -9,6 +9,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 
 #include "absl/time/time.h"
@@ -31,11 +32,15 @@ struct JobEntry {
   // one.
   std::map<Rank, std::shared_ptr<const CommunicationPath>> paths;
   Epoch paths_epoch = 0;
+  // The newest checkpoint that failed, and why, by the workers where it did. Without errors: none.
+  StateTag failed_checkpoint;
+  std::map<WorkerName, std::string> checkpoint_errors;
 };
 
 class JobTable {
  public:
   static constexpr size_t kMaxViewChanges = 100;
+  static constexpr int kMaxErrorsShown = 8;  // of one failed checkpoint
 
   JobEntry& Add(const JobId& id, v1::JobDescription submitted, v1::JobDescription resolved,
                 absl::Time now);
@@ -51,6 +56,11 @@ class JobTable {
 
   // Takes in how a rank communicates. True if that is news.
   static bool TakePath(JobEntry& entry, Epoch epoch, Rank rank, const CommunicationPath& path);
+
+  // Takes in what a worker says of the last checkpoint that failed there, if one did.
+  enum class CheckpointNews { kNone, kMore, kNewlyFailed };
+  static CheckpointNews TakeCheckpointFailure(JobEntry& entry, const WorkerName& worker,
+                                              const std::optional<CheckpointFailure>& failure);
 
   // Jobs newest first: submission number and id.
   const std::map<uint64_t, JobId, std::greater<uint64_t>>& by_number() const { return by_number_; }

@@ -193,6 +193,7 @@ void WorkerCore::End(const EndJob& end) {
   Emit(worker::BecomeIdle{end.job, end.outcome, end.reason});
   DropState();
   committed_.reset();
+  checkpoint_failure_.reset();
   disowned_.reset();
   job_.clear();
   spec_.reset();

@@ -133,6 +133,11 @@ struct CheckpointCommitted {
   CheckpointReport report;
   JobId job;
 };
+// A checkpoint of the job was not named, or this worker's part of it was not written.
+struct CheckpointFailed {
+  CheckpointFailure failure;
+  JobId job;
+};
 struct ProgressMeasured {
   Progress progress;
 };
@@ -169,8 +174,9 @@ using Event =
     std::variant<DirectiveReceived, SessionAttached, SessionDetached, Quiesced, MeshConnected,
                  MeshFailed, StateReady, RangesMoved, MoveSealed, StepPrepared, RecordFormed,
                  StepApplied, LearnProgress, LearnFailed, FinalWorkDone, MembersSealed, StateKept,
-                 CheckpointDurable, CheckpointCommitted, ProgressMeasured, PathMeasured,
-                 LinksMeasured, StateSized, WaitMeasured, JobFailed, DrainRequested, TimerFired>;
+                 CheckpointDurable, CheckpointCommitted, CheckpointFailed, ProgressMeasured,
+                 PathMeasured, LinksMeasured, StateSized, WaitMeasured, JobFailed, DrainRequested,
+                 TimerFired>;
 
 // ---- actions ---------------------------------------------------------------------------------
 

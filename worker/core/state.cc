@@ -92,6 +92,7 @@ void WorkerCore::On(const worker::StateKept& event) {
 void WorkerCore::On(const worker::CheckpointDurable& event) {
   if (event.job != job_ || !has_state_ || event.report.tag.branch != applied_.branch) return;
   durable_ = event.report;
+  if (durable_->part != 0) checkpoint_failure_.reset();  // this worker's share is done with that
 }
 
 void WorkerCore::On(const worker::CheckpointCommitted& event) {
@@ -100,6 +101,11 @@ void WorkerCore::On(const worker::CheckpointCommitted& event) {
   if (naming_ == event.report.tag) naming_.reset();
   if (durable_.has_value() && durable_->tag == event.report.tag) durable_.reset();
   committed_ = event.report;
+  checkpoint_failure_.reset();
+}
+
+void WorkerCore::On(const worker::CheckpointFailed& event) {
+  if (event.job == job_) checkpoint_failure_ = event.failure;
 }
 
 void WorkerCore::On(const worker::ProgressMeasured& event) {

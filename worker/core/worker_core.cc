@@ -105,6 +105,7 @@ WorkerStatus WorkerCore::Status() const {
     status.wait = active->wait;
   }
   status.state_size = state_size_;
+  status.checkpoint_failure = checkpoint_failure_;
   return status;
 }
 

@@ -195,6 +195,7 @@ class WorkerCore {
   void On(const worker::StateKept& event);
   void On(const worker::CheckpointDurable& event);
   void On(const worker::CheckpointCommitted& event);
+  void On(const worker::CheckpointFailed& event);
   void On(const worker::ProgressMeasured& event);
   void On(const worker::PathMeasured& event);
   void On(const worker::LinksMeasured& event);
@@ -242,6 +243,7 @@ class WorkerCore {
   std::optional<StateTag> naming_;            // CommitCheckpointFiles is under way
   std::optional<CheckpointReport> durable_;
   std::optional<CheckpointReport> committed_;
+  std::optional<CheckpointFailure> checkpoint_failure_;
   std::optional<Progress> progress_pending_;  // of a step not yet stable
   std::optional<Progress> progress_;
 

@@ -181,6 +181,8 @@ void JobRunner::OnCheckpointCommitted(const CheckpointReport& report,
 void JobRunner::OnCheckpointFailed(const StateTag& tag, const absl::Status& status) {
   logger_.Warning("checkpoint_failed", "a checkpoint was not published, which stops nothing",
                   {{"checkpoint_step", tag.step}, {"error", status.ToString()}});
+  if (options_.gauges != nullptr) options_.gauges->CountCheckpointFailure();
+  core_.Dispatch(worker::CheckpointFailed{{tag, std::string(status.message())}, context_->id()});
 }
 
 void JobRunner::OnStateKept(const StateTag& tag, const absl::StatusOr<std::string>& path) {

@@ -31,6 +31,8 @@ struct WorkerGauges::Impl {
         test_accuracy(Gauge(registry, "muster_worker_test_accuracy", "Accuracy on the test set")),
         skipped(Counter(registry, "muster_worker_skipped_steps_total",
                         "Updates skipped because loss or gradient was not finite")),
+        checkpoint_failures(Counter(registry, "muster_worker_checkpoint_failures_total",
+                                    "Checkpoints this worker could not write or give their name")),
         step_seconds(prometheus::BuildHistogram()
                          .Name("muster_worker_step_seconds")
                          .Help("Duration of a step")
@@ -70,6 +72,7 @@ struct WorkerGauges::Impl {
   prometheus::Gauge& samples_per_second;
   prometheus::Gauge& test_accuracy;
   prometheus::Counter& skipped;
+  prometheus::Counter& checkpoint_failures;
   prometheus::Histogram& step_seconds;
   prometheus::Counter& wait_seconds;
   prometheus::Gauge& waiting;
@@ -100,6 +103,8 @@ void WorkerGauges::Set(const StepMetrics& metrics, Rank rank) {
 void WorkerGauges::Set(const EvaluationMetrics& metrics) {
   impl_->test_accuracy.Set(metrics.test_accuracy);
 }
+
+void WorkerGauges::CountCheckpointFailure() { impl_->checkpoint_failures.Increment(); }
 
 void WorkerGauges::SetWaiting(absl::Duration waited) {
   impl_->waiting.Set(absl::ToDoubleSeconds(waited));

@@ -3,6 +3,7 @@
 //   muster_worker_step, _epoch, _rank, _world_size, _loss, _learning_rate, _gradient_norm,
 //   _samples_per_second, _test_accuracy                     gauges, of the newest step
 //   muster_worker_skipped_steps_total                       counter
+//   muster_worker_checkpoint_failures_total                 counter
 //   muster_worker_step_seconds                              histogram
 //   muster_worker_comm_wait_seconds_total                   counter
 //   muster_worker_waiting_seconds                           gauge, of a collective that stands
@@ -31,6 +32,8 @@ class WorkerGauges {
   void Set(const EvaluationMetrics& metrics);
   // How the view in force communicates.
   void Set(const CommunicationPath& path);
+  // A checkpoint was not written or not named by this worker.
+  void CountCheckpointFailure();
   // How long a collective has stood still now; zero: none does.
   void SetWaiting(absl::Duration waited);
   // A late collective has waited so much longer for `rank`.

@@ -109,6 +109,24 @@ TEST(JobTextTest, PathsAndStragglersAreShown) {
             "parameter server, inside each host first over libfabric (efa), tcp");
 }
 
+void AddFailedCheckpoint(v1::Job* job, const std::string& error) {
+  v1::FailedCheckpoint* failed = job->add_failed_checkpoints();
+  failed->set_step(200);
+  failed->add_workers("worker-0");
+  failed->add_workers("worker-2");
+  failed->set_error(error);
+}
+
+TEST(JobTextTest, CheckpointsThatFailAreShown) {
+  v1::Job job = RunningJob();
+  EXPECT_THAT(JobDetails(job), Not(HasSubstr("failed")));
+  AddFailedCheckpoint(&job, "disk full");
+  EXPECT_THAT(JobDetails(job),
+              HasSubstr("checkpoint failed  step 200 on worker-0, worker-2: disk full\n"));
+  EXPECT_THAT(ProgressLine(job), HasSubstr("checkpoint of step 200 failed, 3 workers"));
+  EXPECT_THAT(MessageToJson(job), HasSubstr("\"failed_checkpoints\":[{\"step\":200"));
+}
+
 TEST(JobTextTest, SaysWhoChoosesTheStrategyAndWhy) {
   v1::Job job = RunningJob();
   job.mutable_view()->mutable_strategy()->set_stage(2);
@@ -436,6 +454,25 @@ TEST(JobDisplayTest, PlainLinesComeWithChangesAndThenSeldom) {
   EXPECT_THAT(lines[3], HasSubstr("step 270/1000"));
   EXPECT_THAT(lines[4], HasSubstr("step 290/1000"));
   EXPECT_THAT(lines[5], HasSubstr("mlp succeeded"));
+}
+
+TEST(JobDisplayTest, TellsOnceThatCheckpointsFailAndOnceThatTheyNoLongerDo) {
+  Capture capture(false);
+  JobDisplay display(&capture.console(), /*json=*/false);
+  v1::Job job = RunningJob();
+  job.clear_view_changes();
+  display.Update(job, absl::UnixEpoch());
+  AddFailedCheckpoint(&job, "disk full");
+  display.Update(job, absl::UnixEpoch());
+  job.mutable_failed_checkpoints(0)->set_step(240);
+  display.Update(job, absl::UnixEpoch());
+  job.clear_failed_checkpoints();
+  job.set_newest_checkpoint("/ck/step-00000280");
+  display.Update(job, absl::UnixEpoch());
+  const std::string text = capture.Text();
+  EXPECT_THAT(text.substr(text.find('\n') + 1),
+              "mlp checkpoint failed: step 200 on worker-0, worker-2: disk full\n"
+              "mlp checkpoints are written again: /ck/step-00000280\n");
 }
 
 TEST(JobDisplayTest, JsonIsOneObjectALine) {

@@ -137,6 +137,16 @@ INSTANTIATE_TEST_SUITE_P(
                    "status.phase: must be a known phase, got number 99"},
         BadRequest{"NegativeStep", [](auto& r) { Status(r)->mutable_applied()->set_step(-1); },
                    "status.applied.step: must be 0 to"},
+        BadRequest{"LongCheckpointError",
+                   [](auto& r) {
+                     v1::CheckpointFailure* failure = Status(r)->mutable_checkpoint_failure();
+                     failure->mutable_tag();
+                     failure->set_error(std::string(kMaxTextBytes + 1, 'e'));
+                   },
+                   "status.checkpoint_failure.error: must be at most"},
+        BadRequest{"CheckpointFailureOfNoState",
+                   [](auto& r) { Status(r)->mutable_checkpoint_failure()->set_error("e"); },
+                   "status.checkpoint_failure.tag: is missing"},
         BadRequest{"HelloOfAnEpochWithoutSuccessor",
                    [](auto& r) {
                      Self(r);

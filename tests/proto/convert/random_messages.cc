@@ -189,6 +189,7 @@ WorkerStatus Status(Random& random) {
   if (Coin(random)) status.wait = AWait(random);
   if (Coin(random)) status.state_size = ASize(random);
   if (Coin(random)) status.links = Speeds(random);
+  if (Coin(random)) status.checkpoint_failure = CheckpointFailure{Tag(random), Text(random, 99)};
   return status;
 }
 

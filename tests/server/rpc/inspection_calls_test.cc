@@ -107,6 +107,24 @@ TEST_F(InspectionCallsTest, AJobShowsThePathsOfItsView) {
   EXPECT_TRUE(AwaitScrape("muster_job_communication_path_info" + labels + "tcp\"} 1"));
 }
 
+TEST_F(InspectionCallsTest, AJobShowsThatItsCheckpointsFail) {
+  StartJob(2);
+  const auto shown = [&] { return coordinator_.Get(job_).failed_checkpoints(); };
+  EXPECT_EQ(shown().size(), 0);
+  for (const Rank rank : {0, 1}) {
+    ASSERT_TRUE(Say(rank, [](WorkerStatus& status) {
+      status.checkpoint_failure = CheckpointFailure{{1, 60, 1}, "disk full"};
+    }));
+  }
+  ASSERT_TRUE(WaitUntil([&] { return shown().size() == 1 && shown()[0].workers_size() == 2; }));
+  EXPECT_EQ(shown()[0].step(), 60);
+  EXPECT_EQ(shown()[0].error(), "disk full");
+  for (const Rank rank : {0, 1}) {
+    ASSERT_TRUE(Say(rank, [](WorkerStatus& status) { status.checkpoint_failure.reset(); }));
+  }
+  ASSERT_TRUE(WaitUntil([&] { return shown().size() == 0; }));
+}
+
 TEST_F(InspectionCallsTest, AJobShowsItsStragglersWhileThereAreSome) {
   StartJob(3);
   const auto wait = [](Rank peer) {

@@ -2,6 +2,7 @@
 
 #include <cmath>
 
+#include "absl/strings/str_format.h"
 #include "gtest/gtest.h"
 
 namespace muster {
@@ -79,6 +80,60 @@ TEST(JobTable, RanksThatCommunicateAlikeStandTogether) {
   job = ToPublicJob(info, entry);
   ASSERT_EQ(job.paths_size(), 1);
   EXPECT_EQ(job.paths(0).path().why(), other.why);
+}
+
+TEST(JobTable, ACheckpointThatFailedIsShownUntilThereIsANewerOne) {
+  using News = JobTable::CheckpointNews;
+  const auto failure = [](uint64_t branch, Step step, const std::string& error) {
+    return CheckpointFailure{{branch, step, 3}, error};
+  };
+  JobEntry entry;
+  JobInfo info;
+  EXPECT_EQ(JobTable::TakeCheckpointFailure(entry, "w0", std::nullopt), News::kNone);
+  EXPECT_EQ(JobTable::TakeCheckpointFailure(entry, "w0", failure(1, 60, "full")),
+            News::kNewlyFailed);
+  EXPECT_EQ(JobTable::TakeCheckpointFailure(entry, "w0", failure(1, 60, "full")), News::kNone);
+  EXPECT_EQ(JobTable::TakeCheckpointFailure(entry, "w2", failure(1, 60, "read only")), News::kMore);
+  EXPECT_EQ(JobTable::TakeCheckpointFailure(entry, "w1", failure(1, 60, "full")), News::kMore);
+  EXPECT_EQ(JobTable::TakeCheckpointFailure(entry, "w3", failure(1, 40, "of old")), News::kNone);
+  v1::Job job = ToPublicJob(info, entry);
+  ASSERT_EQ(job.failed_checkpoints_size(), 2);
+  EXPECT_EQ(job.failed_checkpoints(0).step(), 60);
+  EXPECT_EQ(job.failed_checkpoints(0).error(), "full");
+  ASSERT_EQ(job.failed_checkpoints(0).workers_size(), 2);
+  EXPECT_EQ(job.failed_checkpoints(0).workers(1), "w1");
+  EXPECT_EQ(job.failed_checkpoints(1).error(), "read only");
+
+  // Newer and older ones; those of an abandoned branch are older.
+  info.newest_checkpoint = CheckpointReport{.tag = {1, 40, 2}};
+  EXPECT_EQ(ToPublicJob(info, entry).failed_checkpoints_size(), 2);
+  info.newest_checkpoint = CheckpointReport{.tag = {1, 80, 4}};
+  EXPECT_EQ(ToPublicJob(info, entry).failed_checkpoints_size(), 0);
+  info.newest_checkpoint = CheckpointReport{.tag = {2, 20, 5}};
+  EXPECT_EQ(ToPublicJob(info, entry).failed_checkpoints_size(), 0);
+
+  EXPECT_EQ(JobTable::TakeCheckpointFailure(entry, "w1", failure(2, 30, "full")),
+            News::kNewlyFailed);
+  job = ToPublicJob(info, entry);
+  ASSERT_EQ(job.failed_checkpoints_size(), 1);
+  EXPECT_EQ(job.failed_checkpoints(0).step(), 30);
+  ASSERT_EQ(job.failed_checkpoints(0).workers_size(), 1);
+  EXPECT_EQ(JobTable::TakeCheckpointFailure(entry, "w1", std::nullopt), News::kMore);
+  EXPECT_EQ(ToPublicJob(info, entry).failed_checkpoints_size(), 0);
+}
+
+TEST(JobTable, ManyErrorsOfOneCheckpointAreShownInFew) {
+  JobEntry entry;
+  for (int worker = 0; worker < 100; ++worker) {
+    const std::string name = absl::StrFormat("w%02d", worker);
+    JobTable::TakeCheckpointFailure(entry, name,
+                                    CheckpointFailure{{1, 60, 3}, "cannot write part " + name});
+  }
+  const v1::Job job = ToPublicJob(JobInfo{}, entry);
+  ASSERT_EQ(job.failed_checkpoints_size(), JobTable::kMaxErrorsShown + 1);
+  EXPECT_EQ(job.failed_checkpoints(0).error(), "cannot write part w00");
+  EXPECT_EQ(job.failed_checkpoints(JobTable::kMaxErrorsShown).workers_size(),
+            100 - JobTable::kMaxErrorsShown);
 }
 
 TEST(JobTable, AnEndedJobHasNoViewAndAFailedOneNoReport) {

@@ -224,6 +224,30 @@ TEST_F(WorkerCoreTest, ShowsItsPathAndWhatItWaitsForInTheViewInForce) {
   EXPECT_EQ(core_.Status().wait, std::nullopt);
 }
 
+TEST_F(WorkerCoreTest, ShowsThatItsCheckpointsFailUntilOneIsThere) {
+  Start();
+  const auto fail = [&](int64_t step) {
+    return Feed(worker::CheckpointFailed{{{1, step, 1}, "disk full"}, "j"});
+  };
+  EXPECT_EQ(core_.Status().checkpoint_failure, std::nullopt);
+  EXPECT_EQ(fail(4), std::vector<std::string>{});
+  fail(8);
+  EXPECT_EQ(core_.Status().checkpoint_failure, (CheckpointFailure{{1, 8, 1}, "disk full"}));
+  // Files that others are to publish are all that this worker has to do with it.
+  Feed(worker::CheckpointDurable{{.tag = {1, 12, 1}, .part = 0, .parts = 2}, "j"});
+  EXPECT_NE(core_.Status().checkpoint_failure, std::nullopt);
+  Feed(worker::CheckpointDurable{{.tag = {1, 12, 1}, .part = 1, .parts = 2}, "j"});
+  EXPECT_EQ(core_.Status().checkpoint_failure, std::nullopt);
+  fail(16);
+  Feed(worker::CheckpointCommitted{{.tag = {1, 20, 1}}, "j"});
+  EXPECT_EQ(core_.Status().checkpoint_failure, std::nullopt);
+  Feed(worker::CheckpointFailed{{{1, 24, 1}, "disk full"}, "another"});
+  EXPECT_EQ(core_.Status().checkpoint_failure, std::nullopt);
+  fail(24);
+  Tell(EndJob{"j"});
+  EXPECT_EQ(core_.Status().checkpoint_failure, std::nullopt);
+}
+
 TEST_F(WorkerCoreTest, EvictionIsFinal) {
   Start();
   EXPECT_THAT(Tell(Evicted{"silent", false}), ElementsAre("rejoin: silent"));

@@ -33,6 +33,9 @@ TEST(WorkerGaugesTest, ShowsThePathInForceAndWhoWasWaitedFor) {
   EXPECT_THAT(scrape(), Not(HasSubstr(R"(transport="shm")")));
   EXPECT_THAT(scrape(), HasSubstr(R"(provider="efa",transport="ofi"} 1)"));
 
+  gauges.CountCheckpointFailure();
+  EXPECT_THAT(scrape(), HasSubstr("muster_worker_checkpoint_failures_total 1"));
+
   gauges.SetWaiting(absl::Milliseconds(1'500));
   gauges.CountStraggler(2, absl::Milliseconds(1'500));
   gauges.CountStraggler(2, absl::Milliseconds(250));
