@@ -203,11 +203,24 @@ std::string ProgressLine(const v1::Job& job) {
   return absl::StrCat(head, ", ", absl::StrJoin(Facts(job), ", "));
 }
 
+namespace {
+
+// Where the state was made anew, of what; that a job starts at the beginning goes without saying.
+std::string OriginText(const v1::ViewChange& change) {
+  if (!change.has_fresh_start()) return "";
+  if (!change.fresh_start().empty()) return absl::StrCat(" from ", change.fresh_start());
+  if (change.cause() == v1::VIEW_CHANGE_CAUSE_START) return "";
+  return absl::StrCat(" from step ", change.resume_step(), " (no checkpoint)");
+}
+
+}  // namespace
+
 std::string ViewChangeText(const v1::ViewChange& change) {
   std::string who;
   if (change.workers_size() > 0) who = absl::StrCat(" of ", absl::StrJoin(change.workers(), ", "));
-  std::string text = absl::StrCat("epoch ", change.epoch(), ": ", Name(change.cause()), who, "; ",
-                                  MembersText(change.world_size(), change.servers()));
+  std::string text =
+      absl::StrCat("epoch ", change.epoch(), ": ", Name(change.cause()), who, OriginText(change),
+                   "; ", MembersText(change.world_size(), change.servers()));
   if (change.has_duration_ms()) {
     absl::StrAppendFormat(&text, ", first step after %.0f ms", change.duration_ms());
   }

@@ -56,6 +56,7 @@ void CoordinatorCore::PutInForce(Activate decision, const std::string& reason,
   for (const auto& [name, cause] : run_.change.workers) report.workers.push_back(name);
   report.members = view.members;
   report.resume = view.resume;
+  report.fresh_start = decision.fresh_start;
   report.hold = view.hold;
   report.reason = reason;
   report.started_at = std::min(run_.change.started_at, now_);

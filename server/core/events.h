@@ -18,6 +18,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <variant>
 #include <vector>
@@ -128,6 +129,8 @@ struct ViewChangeReport {
   std::vector<WorkerName> workers;
   std::vector<Member> members;  // in force afterwards, in rank order
   StateTag resume;
+  // Set where the members make the state anew, of a checkpoint or of initial weights.
+  std::optional<FreshStart> fresh_start;
   bool hold = false;
   std::string reason;                            // why this state, for the log
   absl::Time started_at = absl::InfinitePast();  // the death was noticed, the join was possible

@@ -28,6 +28,10 @@ v1::ViewChange ToPublicViewChange(const coordinator::ViewChangeReport& report) {
   proto.set_servers(static_cast<int32_t>(std::count_if(
       report.members.begin(), report.members.end(),
       [](const Member& member) { return member.role == MemberRole::kParameterServer; })));
+  proto.set_resume_step(report.resume.step);
+  if (report.fresh_start.has_value()) {
+    proto.set_fresh_start(TextForPeople(report.fresh_start->checkpoint, kMaxTextBytes));
+  }
   if (report.first_step_at != absl::InfinitePast()) {
     proto.set_duration_ms(absl::ToDoubleMilliseconds(report.first_step_at - report.started_at));
   }

@@ -175,6 +175,9 @@ std::string Describe(const coordinator::Action& action) {
             std::string text =
                 absl::StrFormat("changed to view %d: %s", a.report.epoch, Name(a.report.cause));
             for (const WorkerName& name : a.report.workers) absl::StrAppend(&text, " ", name);
+            if (a.report.cause == ViewChangeCause::kRestart && a.report.fresh_start.has_value()) {
+              absl::StrAppend(&text, " from '", a.report.fresh_start->checkpoint, "'");
+            }
             if (a.report.first_step_at != absl::InfinitePast()) absl::StrAppend(&text, ", stepped");
             return text;
           },

@@ -1,8 +1,6 @@
 // How jobs read: bar, lines, tables, JSON, summary.
 #include <limits>
 
-#include "client/output/console.h"
-#include "client/output/job_display.h"
 #include "client/output/job_text.h"
 #include "client/output/message_json.h"
 #include "client/output/operations_text.h"
@@ -11,6 +9,7 @@
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 #include "nlohmann/json.hpp"
+#include "tests/client/output/running_job.h"
 
 namespace muster {
 namespace {
@@ -21,40 +20,6 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 using ::testing::SizeIs;
-
-v1::ViewChange Change(uint64_t epoch, v1::ViewChangeCause cause, const std::string& worker,
-                      double duration_ms) {
-  v1::ViewChange change;
-  change.set_epoch(epoch);
-  change.set_cause(cause);
-  if (!worker.empty()) change.add_workers(worker);
-  change.set_world_size(3);
-  change.set_duration_ms(duration_ms);
-  return change;
-}
-
-v1::Job RunningJob() {
-  v1::Job job;
-  job.set_id("job-1");
-  job.mutable_description()->set_name("mlp");
-  job.mutable_description()->mutable_training()->set_global_batch(256);
-  job.mutable_description()->mutable_communication()->set_algorithm(v1::Communication::RING);
-  job.set_state(v1::JOB_STATE_RUNNING);
-  job.set_total_steps(1000);
-  v1::Progress* progress = job.mutable_progress();
-  progress->set_step(250);
-  progress->set_loss(0.34121);
-  progress->set_samples_per_second(19'200);
-  for (int i = 0; i < 3; ++i) {
-    v1::Member* member = job.mutable_view()->add_members();
-    member->set_name("worker-" + std::to_string(i));
-    member->set_incarnation(0xABCull + static_cast<uint64_t>(i));
-  }
-  job.mutable_view()->set_epoch(3);
-  *job.add_view_changes() = Change(1, v1::VIEW_CHANGE_CAUSE_START, "", 40);
-  *job.add_view_changes() = Change(3, v1::VIEW_CHANGE_CAUSE_DEATH, "worker-3", 84.2);
-  return job;
-}
 
 TEST(JobTextTest, BarShowsWhatMattersMostFirst) {
   const v1::Job job = RunningJob();
@@ -109,12 +74,24 @@ TEST(JobTextTest, PathsAndStragglersAreShown) {
             "parameter server, inside each host first over libfabric (efa), tcp");
 }
 
-void AddFailedCheckpoint(v1::Job* job, const std::string& error) {
-  v1::FailedCheckpoint* failed = job->add_failed_checkpoints();
-  failed->set_step(200);
-  failed->add_workers("worker-0");
-  failed->add_workers("worker-2");
-  failed->set_error(error);
+TEST(JobTextTest, ARestartSaysFromWhere) {
+  v1::ViewChange change = Change(4, v1::VIEW_CHANGE_CAUSE_RESTART, "worker-1", 40);
+  EXPECT_EQ(ViewChangeText(change),  // as an older coordinator tells it
+            "epoch 4: restart of worker-1; 3 workers, first step after 40 ms");
+  change.set_fresh_start("");
+  EXPECT_EQ(ViewChangeText(change),
+            "epoch 4: restart of worker-1 from step 0 (no checkpoint); 3 workers, first step after "
+            "40 ms");
+  change.set_fresh_start("/ck/step-00000100");
+  change.set_resume_step(100);
+  EXPECT_EQ(ViewChangeText(change),
+            "epoch 4: restart of worker-1 from /ck/step-00000100; 3 workers, first step after 40 "
+            "ms");
+  change.set_cause(v1::VIEW_CHANGE_CAUSE_START);
+  EXPECT_THAT(ViewChangeText(change), HasSubstr("start of worker-1 from /ck/step-00000100;"));
+  change.set_fresh_start("");
+  change.set_resume_step(0);
+  EXPECT_THAT(ViewChangeText(change), HasSubstr("start of worker-1; 3 workers"));
 }
 
 TEST(JobTextTest, CheckpointsThatFailAreShown) {
@@ -381,109 +358,6 @@ TEST(RunSummaryTest, WhatIsNotKnownIsNull) {
   }
   EXPECT_EQ(object["reason"], "no data");
   EXPECT_THAT(summary.Text(absl::Seconds(1)), HasSubstr("no data"));
-}
-
-// What a console wrote to a file.
-class Capture {
- public:
-  explicit Capture(bool is_terminal) : file_(std::tmpfile()), console_(file_, is_terminal) {}
-  ~Capture() { console_.Status(""), std::fclose(file_); }
-  Console& console() { return console_; }
-  std::string Text() {
-    std::string text(static_cast<size_t>(std::ftell(file_)), '\0');
-    std::rewind(file_);
-    EXPECT_EQ(std::fread(text.data(), 1, text.size(), file_), text.size());
-    return text;
-  }
-
- private:
-  std::FILE* const file_;
-  Console console_;
-};
-
-TEST(ConsoleTest, LinesGoAboveTheStatus) {
-  Capture capture(true);
-  capture.console().Status("busy");
-  capture.console().Line("news");
-  capture.console().Status("");
-  EXPECT_EQ(capture.Text(), "\r\033[Kbusy\r\033[Knews\nbusy\r\033[K");
-}
-
-TEST(ConsoleTest, WithoutATerminalThereAreOnlyLines) {
-  Capture capture(false);
-  capture.console().Status("busy");
-  capture.console().Line("news");
-  EXPECT_EQ(capture.Text(), "news\n");
-}
-
-TEST(ConsoleTest, AReaderThatIsGoneIsNoticed) {
-  std::FILE* full = std::fopen("/dev/full", "w");
-  ASSERT_NE(full, nullptr);
-  {
-    Console console(full, false);
-    EXPECT_TRUE(console.write_status().ok());
-    console.Line("x");
-    EXPECT_EQ(console.write_status(),
-              absl::UnavailableError("cannot write the output: No space left on device"));
-  }
-  std::fclose(full);
-}
-
-TEST(JobDisplayTest, PlainLinesComeWithChangesAndThenSeldom) {
-  Capture capture(false);
-  JobDisplay display(&capture.console(), /*json=*/false);
-  absl::Time now = absl::UnixEpoch();
-  v1::Job job = RunningJob();
-  for (int i = 0; i < 41; ++i, now += absl::Milliseconds(100)) {  // four seconds
-    job.mutable_progress()->set_step(250 + i);
-    display.Update(job, now);
-  }
-  job.set_state(v1::JOB_STATE_SUCCEEDED);
-  display.Update(job, now);
-  const std::string text = capture.Text();
-  std::vector<std::string> lines = {};
-  for (size_t begin = 0; begin < text.size();) {
-    const size_t end = text.find('\n', begin);
-    lines.push_back(text.substr(begin, end - begin));
-    begin = end + 1;
-  }
-  ASSERT_THAT(lines, SizeIs(6));
-  EXPECT_THAT(lines[0], HasSubstr("mlp epoch 1: start"));
-  EXPECT_THAT(lines[1], HasSubstr("mlp epoch 3: death of worker-3"));
-  EXPECT_THAT(lines[2], HasSubstr("mlp running, step 250/1000"));
-  EXPECT_THAT(lines[3], HasSubstr("step 270/1000"));
-  EXPECT_THAT(lines[4], HasSubstr("step 290/1000"));
-  EXPECT_THAT(lines[5], HasSubstr("mlp succeeded"));
-}
-
-TEST(JobDisplayTest, TellsOnceThatCheckpointsFailAndOnceThatTheyNoLongerDo) {
-  Capture capture(false);
-  JobDisplay display(&capture.console(), /*json=*/false);
-  v1::Job job = RunningJob();
-  job.clear_view_changes();
-  display.Update(job, absl::UnixEpoch());
-  AddFailedCheckpoint(&job, "disk full");
-  display.Update(job, absl::UnixEpoch());
-  job.mutable_failed_checkpoints(0)->set_step(240);
-  display.Update(job, absl::UnixEpoch());
-  job.clear_failed_checkpoints();
-  job.set_newest_checkpoint("/ck/step-00000280");
-  display.Update(job, absl::UnixEpoch());
-  const std::string text = capture.Text();
-  EXPECT_THAT(text.substr(text.find('\n') + 1),
-              "mlp checkpoint failed: step 200 on worker-0, worker-2: disk full\n"
-              "mlp checkpoints are written again: /ck/step-00000280\n");
-}
-
-TEST(JobDisplayTest, JsonIsOneObjectALine) {
-  Capture capture(false);
-  JobDisplay display(&capture.console(), /*json=*/true);
-  display.Update(RunningJob(), absl::UnixEpoch());
-  display.Update(RunningJob(), absl::UnixEpoch());
-  const std::string text = capture.Text();
-  const size_t newline = text.find('\n');
-  EXPECT_TRUE(json::accept(text.substr(0, newline)));
-  EXPECT_EQ(text.substr(0, newline), text.substr(newline + 1, newline));
 }
 
 }  // namespace

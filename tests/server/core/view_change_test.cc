@@ -330,7 +330,7 @@ TEST(ViewChangeTest, ALostFleetIsWaitedForThenStartsFromTheCheckpoint) {
   fleet.Answer(3, 3);
   const Lines lines = fleet.Answer(4, 3);
   EXPECT_THAT(lines, Contains("persist decision: activate view 3 [#3 #4] from 2.5@3 fresh 'dir'"));
-  EXPECT_THAT(lines, Contains("changed to view 3: restart w1 w2"));
+  EXPECT_THAT(lines, Contains("changed to view 3: restart w1 w2 from 'dir'"));
 }
 
 TEST(ViewChangeTest, AMemberThatComesBackSavesTheLostFleet) {

@@ -55,6 +55,25 @@ TEST(JobTable, PublicJobShowsDurationOnceTheFirstStepIsKnown) {
   EXPECT_DOUBLE_EQ(job.view_changes(0).duration_ms(), 120);
 }
 
+TEST(JobTable, AViewChangeShowsWhatItsStateWasMadeOf) {
+  JobEntry entry;
+  coordinator::ViewChangeReport report = Report(7);
+  report.resume = {2, 40, 7};
+  JobTable::TakeReport(entry, report);
+  report.epoch = 8;
+  report.fresh_start = FreshStart{};
+  JobTable::TakeReport(entry, report);
+  report.epoch = 9;
+  report.fresh_start->checkpoint = "/ck/step-00000040";
+  JobTable::TakeReport(entry, report);
+  const v1::Job job = ToPublicJob(JobInfo{}, entry);
+  EXPECT_EQ(job.view_changes(0).resume_step(), 40);
+  EXPECT_FALSE(job.view_changes(0).has_fresh_start());
+  EXPECT_TRUE(job.view_changes(1).has_fresh_start());
+  EXPECT_EQ(job.view_changes(1).fresh_start(), "");
+  EXPECT_EQ(job.view_changes(2).fresh_start(), "/ck/step-00000040");
+}
+
 TEST(JobTable, RanksThatCommunicateAlikeStandTogether) {
   JobEntry entry;
   const CommunicationPath tcp{.transport = "tcp", .why = "asked for"};
