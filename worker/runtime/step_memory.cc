@@ -140,25 +140,34 @@ absl::StatusOr<const std::byte*> StepMemory::Arrived(int block) {
 }
 
 absl::StatusOr<BlockParameters> StepMemory::Acquire(int block) {
+  // Filled where it is returned: were it moved there, the compiler would take the list inside for
+  // uninitialized.
+  absl::StatusOr<BlockParameters> parameters(absl::in_place);
+  if (absl::Status status = Bring(block, &*parameters); !status.ok()) {
+    parameters = std::move(status);
+  }
+  return parameters;
+}
+
+absl::Status StepMemory::Bring(int block, BlockParameters* parameters) {
   MUSTER_RETURN_IF_ERROR(mesh_status_);
   if (stage_ == 3) GatherAhead(block);
-  BlockParameters parameters;
   const std::vector<int> reads = Reads(block);
   std::vector<const float*> blocks;
   for (size_t place = 0; place < reads.size(); ++place) {
     MUSTER_ASSIGN_OR_RETURN(const std::byte* const arrived, Arrived(reads[place]));
     blocks.push_back(Widened(static_cast<int>(place), reads[place], arrived));
   }
-  parameters.own = blocks[0];
+  parameters->own = blocks[0];
   for (const int tensor : layout_.TiedTensors(block)) {
     const Tensor& tied = layout_.tensors()[static_cast<size_t>(tensor)];
     const auto place = std::ranges::find(reads, tied.spec.block) - reads.begin();
     const float* const from = blocks[static_cast<size_t>(place)];
     const int64_t begin = layout_.RangeOfBlock(tied.spec.block).offset;
     // A parameter server has none.
-    parameters.tied.push_back(from == nullptr ? nullptr : from + (tied.offset - begin));
+    parameters->tied.push_back(from == nullptr ? nullptr : from + (tied.offset - begin));
   }
-  return parameters;
+  return absl::OkStatus();
 }
 
 void StepMemory::Release(int block) {

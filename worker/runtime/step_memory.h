@@ -77,6 +77,8 @@ class StepMemory final : public BlockMemory {
   void GatherAhead(int block);
   // Waits for a block and returns its parameters, in their type.
   absl::StatusOr<const std::byte*> Arrived(int block);
+  // What Acquire gives.
+  absl::Status Bring(int block, BlockParameters* parameters);
   // The parameters of an acquired block as compute reads them; `place` says which of the blocks
   // that are read it is.
   const float* Widened(int place, int block, const std::byte* parameters);
