@@ -221,6 +221,11 @@ void CoordinatorHost::Take(const coordinator::JobChanged& change) {
   if (change.state < JobState::kSucceeded) return;
   if (entry != nullptr) entry->ended_at = absl::Now();
   if (metrics_ != nullptr) metrics_->SetPaths(change.job, {});
+  if (change.job == logged_job_) SetLogContext("", 0, 0);
+  // Those behind it wait for others now.
+  for (const PersistentJob& job : core_.persistent().jobs) {
+    if (job.state < JobState::kSucceeded) changed_.insert(job.plan.id);
+  }
 }
 
 void CoordinatorHost::Take(const coordinator::ViewChangeReport& report) {
@@ -234,7 +239,7 @@ void CoordinatorHost::Take(const coordinator::ViewChangeReport& report) {
   const bool first = JobTable::TakeReport(*entry, shown);
   const std::string workers = absl::StrJoin(report.workers, ", ");
   if (first) {
-    logger_.SetContext(-1, report.epoch, report.resume.step);
+    SetLogContext(report.job, report.epoch, report.resume.step);
     logger_.Info("view_decided",
                  absl::StrFormat("epoch %d (%s): %d members, resume at step %d%s: %s", report.epoch,
                                  Name(report.cause), report.members.size(), report.resume.step,
@@ -256,6 +261,20 @@ void CoordinatorHost::Take(const coordinator::ViewChangeReport& report) {
       metrics_->ObserveViewChange(report.cause, absl::ToDoubleSeconds(took));
     }
   }
+}
+
+void CoordinatorHost::SetLogContext(const JobId& job, Epoch epoch, Step step) {
+  logged_job_ = job;
+  logged_epoch_ = epoch;
+  logged_step_ = step;
+  logger_.SetContext(-1, epoch, step);
+}
+
+void CoordinatorHost::NoteStep(const WorkerStatus& status) {
+  if (!status.progress || status.job != logged_job_ || status.job.empty()) return;
+  // After a rollback, words of the view before may still come in.
+  if (status.active_epoch != logged_epoch_ || status.progress->step <= logged_step_) return;
+  SetLogContext(status.job, logged_epoch_, status.progress->step);
 }
 
 void CoordinatorHost::NotePath(Incarnation worker, const WorkerStatus& status) {
@@ -374,6 +393,7 @@ void CoordinatorHost::OnStatus(Incarnation worker, const SessionLink* link, Work
     }
   }
   late_waits_ = late_waits_ || (status.wait.has_value() && status.wait->late);
+  NoteStep(status);
   NotePath(worker, status);
   NoteFailedCheckpoint(worker, status);
   Handle(coordinator::StatusReceived{worker, std::move(status)});

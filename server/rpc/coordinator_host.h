@@ -140,6 +140,10 @@ class CoordinatorHost {
   void Send(const coordinator::SendDirective& action) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Take(const coordinator::JobChanged& change) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void Take(const coordinator::ViewChangeReport& report) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // What log lines say of where the running job is.
+  void NoteStep(const WorkerStatus& status) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  void SetLogContext(const JobId& job, Epoch epoch, Step step)
+      ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NotePath(Incarnation worker, const WorkerStatus& status)
       ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NoteFailedCheckpoint(Incarnation worker, const WorkerStatus& status)
@@ -148,6 +152,8 @@ class CoordinatorHost {
   void NotifyWatchers(const JobId& id) ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   void NotifyChanged() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   absl::StatusOr<v1::Job> Describe(const JobId& id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
+  // Which jobs a queued one waits for. Requires: there is such a job.
+  std::string WhyQueued(const JobId& id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // Requires: there is such a job.
   bool HasEnded(const JobId& id) const ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_);
   // The answer to a request_id that was used before.
@@ -172,9 +178,12 @@ class CoordinatorHost {
   std::set<JobId> changed_ ABSL_GUARDED_BY(mutex_);           // to be told of at once
   std::set<JobId> progressed_ ABSL_GUARDED_BY(mutex_);        // to be told of in a while
   std::map<JobId, Step> shown_step_ ABSL_GUARDED_BY(mutex_);  // newest progress seen
-  StragglerWatch stragglers_ ABSL_GUARDED_BY(mutex_);         // of the view in force
-  JobId straggling_job_ ABSL_GUARDED_BY(mutex_);              // theirs
-  bool late_waits_ ABSL_GUARDED_BY(mutex_) = false;  // a status spoke of one since the last look
+  JobId logged_job_ ABSL_GUARDED_BY(mutex_);                  // of the log's context; empty: none
+  Epoch logged_epoch_ ABSL_GUARDED_BY(mutex_) = 0;
+  Step logged_step_ ABSL_GUARDED_BY(mutex_) = 0;
+  StragglerWatch stragglers_ ABSL_GUARDED_BY(mutex_);  // of the view in force
+  JobId straggling_job_ ABSL_GUARDED_BY(mutex_);       // theirs
+  bool late_waits_ ABSL_GUARDED_BY(mutex_) = false;    // a status spoke of one since the last look
   absl::Time last_look_ ABSL_GUARDED_BY(mutex_) = absl::InfinitePast();  // at stragglers
   bool wake_ ABSL_GUARDED_BY(mutex_) = false;
   bool stopped_ ABSL_GUARDED_BY(mutex_) = false;

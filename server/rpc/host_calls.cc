@@ -37,12 +37,33 @@ absl::StatusOr<v1::Job> CoordinatorHost::Describe(const JobId& id) const {
   const std::optional<JobInfo> info = core_.FindJob(id);
   if (entry == nullptr || !info) return NoSuchJob(id);
   v1::Job job = ToPublicJob(*info, *entry);
+  if (info->state == JobState::kQueued && info->reason.empty()) job.set_reason(WhyQueued(id));
   if (id == straggling_job_) {
     for (const Straggler& straggler : stragglers_.current()) {
       *job.add_stragglers() = ToPublicStraggler(straggler);
     }
   }
   return job;
+}
+
+std::string CoordinatorHost::WhyQueued(const JobId& id) const {
+  // In order of submission; the first that has not ended is the one that runs.
+  JobId first;
+  int others = 0;
+  for (const PersistentJob& job : core_.persistent().jobs) {
+    if (job.plan.id == id) break;
+    if (job.state >= JobState::kSucceeded) continue;
+    if (first.empty()) {
+      first = job.plan.id;
+    } else {
+      ++others;
+    }
+  }
+  if (first.empty()) return "";
+  return absl::StrCat("waits for the end of ", first,
+                      others == 0   ? ""
+                      : others == 1 ? " and of 1 job after it"
+                                    : absl::StrCat(" and of ", others, " jobs after it"));
 }
 
 bool CoordinatorHost::HasEnded(const JobId& id) const {

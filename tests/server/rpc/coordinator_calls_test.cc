@@ -30,8 +30,38 @@ TEST(CoordinatorCalls, SubmitQueuesAndGetShows) {
   EXPECT_EQ(job.total_steps(), 12);
   EXPECT_EQ(job.description().SerializeAsString(), TestJob("images", 12).SerializeAsString());
   EXPECT_GT(job.submitted_at().seconds(), 0);
+  EXPECT_EQ(job.reason(), "waiting for workers");
   EXPECT_EQ(coordinator.Submit(TestJob("next")).state(), v1::JOB_STATE_QUEUED);
   EXPECT_EQ(coordinator.Get(job.id()).id(), job.id());
+}
+
+TEST(CoordinatorCalls, AQueuedJobSaysWhatItWaitsFor) {
+  TestCoordinator coordinator;
+  const std::string first = coordinator.Submit(TestJob("first")).id();
+  const std::string second = coordinator.Submit(TestJob("second")).id();
+  const std::string third = coordinator.Submit(TestJob("third")).id();
+  const std::string fourth = coordinator.Submit(TestJob("fourth")).id();
+  EXPECT_EQ(coordinator.Get(second).reason(), "waits for the end of " + first);
+  EXPECT_EQ(coordinator.Get(third).reason(),
+            "waits for the end of " + first + " and of 1 job after it");
+  EXPECT_EQ(coordinator.Get(fourth).reason(),
+            "waits for the end of " + first + " and of 2 jobs after it");
+
+  // Who follows it hears when that changes.
+  grpc::ClientContext context;
+  v1::WatchJobRequest request;
+  request.set_job_id(third);
+  const auto stream = coordinator.stub().WatchJob(&context, request);
+  v1::WatchJobResponse response;
+  ASSERT_TRUE(stream->Read(&response));
+  coordinator.Cancel(first);
+  const std::string now = "waits for the end of " + second;
+  while (response.job().reason() != now && stream->Read(&response)) {
+  }
+  EXPECT_EQ(response.job().reason(), now);
+  context.TryCancel();
+  stream->Finish();
+  EXPECT_EQ(coordinator.Get(second).state(), v1::JOB_STATE_STARTING);
 }
 
 TEST(CoordinatorCalls, RepeatedRequestIdMakesOneJob) {

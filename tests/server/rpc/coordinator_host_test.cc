@@ -1,13 +1,19 @@
 // The host alone: order of events, and what happens when a decision cannot be written down.
 #include "server/rpc/coordinator_host.h"
 
+#include <string>
 #include <vector>
 
+#include "absl/strings/match.h"
+#include "absl/synchronization/mutex.h"
 #include "base/control/rules.h"
+#include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
 namespace muster {
 namespace {
+
+using ::testing::HasSubstr;
 
 // Fails from the N-th record on.
 class FailingStore final : public RecordStore {
@@ -51,6 +57,23 @@ Hello SomeHello() {
   return hello;
 }
 
+v1::SubmitJobRequest SomeJob() {
+  v1::SubmitJobRequest request;
+  request.mutable_description()->set_name("job");
+  request.mutable_description()->mutable_workers()->set_start_timeout_ms(0);
+  request.mutable_description()->mutable_model()->mutable_mlp();
+  auto* idx = request.mutable_description()->mutable_data()->mutable_idx();
+  idx->set_train_images("i");
+  idx->set_train_labels("l");
+  auto* training = request.mutable_description()->mutable_training();
+  training->set_steps(1);
+  training->set_global_batch(1);
+  training->set_micro_batch(1);
+  training->mutable_optimizer()->mutable_sgd();
+  training->mutable_learning_rate()->set_peak(1);
+  return request;
+}
+
 WorkerStatus Answer(uint64_t sequence, Epoch epoch) {
   WorkerStatus status;
   status.sequence = sequence;
@@ -78,20 +101,7 @@ TEST(CoordinatorHost, NothingIsSaidThatCouldNotBeWrittenDown) {
     ASSERT_TRUE(host.ok()) << host.status();
     const auto link = std::make_shared<RecordingLink>();
     (*host)->OpenSession(SomeHello(), link);
-    v1::SubmitJobRequest request;
-    request.mutable_description()->set_name("job");
-    request.mutable_description()->mutable_workers()->set_start_timeout_ms(0);
-    request.mutable_description()->mutable_model()->mutable_mlp();
-    auto* idx = request.mutable_description()->mutable_data()->mutable_idx();
-    idx->set_train_images("i");
-    idx->set_train_labels("l");
-    auto* training = request.mutable_description()->mutable_training();
-    training->set_steps(1);
-    training->set_global_batch(1);
-    training->set_micro_batch(1);
-    training->mutable_optimizer()->mutable_sgd();
-    training->mutable_learning_rate()->set_peak(1);
-    (*host)->SubmitJob(request).IgnoreError();
+    (*host)->SubmitJob(SomeJob()).IgnoreError();
     (*host)->OnStatus(Incarnation{7}, link.get(), Answer(1, 0));
     const bool proposed =
         std::count(link->sent.begin(), link->sent.end(), v1::SessionResponse::kPropose) > 0;
@@ -110,6 +120,55 @@ TEST(CoordinatorHost, NothingIsSaidThatCouldNotBeWrittenDown) {
     EXPECT_EQ(link->closed.code(), absl::StatusCode::kUnavailable);
   }
   EXPECT_EQ(records, 5);
+}
+
+// Each line says where the job is when it is written, and after its end nothing of it.
+TEST(CoordinatorHost, LogLinesCarryTheNewestStep) {
+  absl::Mutex mutex;
+  std::vector<std::string> lines;
+  Logger logger({.process = "coordinator", .write = [&](LogLevel, absl::string_view line) {
+                   absl::MutexLock lock(&mutex);
+                   lines.emplace_back(line);
+                 }});
+  // The newest line with both; empty if there is none.
+  const auto line = [&](const std::string& event, const std::string& text) -> std::string {
+    absl::MutexLock lock(&mutex);
+    for (auto it = lines.rbegin(); it != lines.rend(); ++it) {
+      if (absl::StrContains(*it, event) && absl::StrContains(*it, text)) return *it;
+    }
+    return "";
+  };
+  MemoryStore store;
+  PosixFileSystem files;
+  auto host = CoordinatorHost::Start({}, store, files, logger, nullptr);
+  ASSERT_TRUE(host.ok()) << host.status();
+  const auto link = std::make_shared<RecordingLink>();
+  (*host)->OpenSession(SomeHello(), link);
+  (*host)->SubmitJob(SomeJob()).IgnoreError();
+  const std::string id = (*host)->ListJobs({})->jobs(0).id();
+  (*host)->OnStatus(Incarnation{7}, link.get(), Answer(1, 0));
+  WorkerStatus status = Answer(2, 1);
+  status.job = id;
+  (*host)->OnStatus(Incarnation{7}, link.get(), status);
+  EXPECT_THAT(line("view_decided", "epoch 1"), HasSubstr("\"epoch\":1,\"step\":0,"));
+
+  status.sequence = 3;
+  status.active_epoch = 1;
+  status.phase = WorkerPhase::kRunning;
+  status.progress = Progress{.step = 41, .loss = 1};
+  (*host)->OnStatus(Incarnation{7}, link.get(), status);
+  // Of no view of today.
+  status.sequence = 4;
+  status.active_epoch = 0;
+  status.progress = Progress{.step = 45, .loss = 1};
+  (*host)->OnStatus(Incarnation{7}, link.get(), status);
+  v1::CancelJobRequest cancel;
+  cancel.set_job_id(id);
+  ASSERT_TRUE((*host)->CancelJob(cancel).ok());
+  EXPECT_THAT(line("job_state", "cancelled"), HasSubstr("\"epoch\":1,\"step\":41,"));
+  (*host)->SubmitJob(SomeJob()).IgnoreError();
+  EXPECT_THAT(line("job_state", "is queued"), HasSubstr("\"epoch\":0,\"step\":0,"));
+  (*host)->Stop();
 }
 
 TEST(CoordinatorHost, WordsOfAReplacedSessionAreIgnored) {
