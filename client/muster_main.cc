@@ -116,11 +116,10 @@ CLI::App* AddTune(CLI::App* app, TuneCommandOptions* options) {
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
-  tune->add_option("--transport", options->transports, "Of inproc, shm, tcp, ofi")
+  tune->add_option("--transport", options->transports, "Of inproc, tcp, shared_memory, libfabric")
       ->delimiter(',')
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
-      ->capture_default_str()
-      ->check(CLI::IsMember({"inproc", "shm", "tcp", "ofi"}));
+      ->capture_default_str();
   tune->add_option("--bytes", options->bytes,
                    "Sizes of the whole f32 vector: a list, or a range by fours (1KiB-64MiB)")
       ->capture_default_str();
@@ -183,7 +182,7 @@ CLI::App* AddVerify(CLI::App* app, VerifyCommandOptions* options) {
       ->capture_default_str()
       ->check(NotEmpty)
       ->check(NotNegative);
-  verify->add_option("--transport", options->transports, "Of tcp, shm, libfabric")
+  verify->add_option("--transport", options->transports, "Of tcp, shared_memory, libfabric")
       ->delimiter(',')
       ->multi_option_policy(CLI::MultiOptionPolicy::TakeAll)
       ->capture_default_str();
@@ -294,7 +293,7 @@ int Main(int argc, char** argv) {
                          "auto, ring, direct, recursive-doubling, halving-doubling, double-tree, "
                          "hierarchical, star or window");
   switch_job->add_option("--transport", change.transport,
-                         "auto, tcp, shared-memory, libfabric, grpc");
+                         "auto, tcp, shared_memory, libfabric, grpc");
   switch_job->add_option("--timeout-s", switch_timeout_s, "Wait so long for it to be in force")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{86400}));

@@ -21,6 +21,7 @@
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/control/transport_names.h"
 #include "base/daemon.h"
 #include "base/random.h"
 #include "bench/collectives/muster_ranks.h"
@@ -182,6 +183,7 @@ int Main(int argc, char** argv) {
   CLI::App app("Measures how soon all ranks know that one was killed, or is frozen.");
   app.add_option("--transport", settings.transports, "Of shm, tcp, shm+tcp (two hosts), grpc, ofi")
       ->delimiter(',')
+      ->transform(MeshNameOf)
       ->check(CLI::IsMember({"shm", "tcp", "shm+tcp", "grpc", "ofi"}));
   app.add_option("--provider", settings.muster.provider, "libfabric provider of --transport ofi");
   app.add_option("--ranks", settings.ranks, "Ranks")->check(CLI::Range(2, kMaxRanks));

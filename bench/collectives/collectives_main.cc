@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "absl/strings/str_join.h"
+#include "base/control/transport_names.h"
 #include "base/daemon.h"
 #include "bench/collectives/bench.h"
 
@@ -44,6 +45,7 @@ void AddOptions(CLI::App& app, Flags& flags) {
   app.add_option("--transport", groups.transports,
                  "Muster over: of inproc, shm, tcp, shm+tcp, grpc, ofi")
       ->delimiter(',')
+      ->transform(MeshNameOf)
       ->check(CLI::IsMember({"inproc", "shm", "tcp", "shm+tcp", "grpc", "ofi"}));
   app.add_option(
          "--hosts", groups.muster.hosts,

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
+#include "base/control/transport_names.h"
 #include "base/status_macros.h"
 #include "client/coordinator_client.h"
 #include "client/job_file.h"
@@ -17,6 +18,7 @@
 #include "client/output/message_json.h"
 #include "client/output/operations_text.h"
 #include "client/output/strategy_text.h"
+#include "proto/convert/strategy.h"
 
 namespace muster {
 namespace {
@@ -256,11 +258,9 @@ absl::Status Change(const StrategyChange& change, v1::Strategy* strategy) {
         change.algorithm));
   }
   if (!algorithm.empty()) strategy->set_algorithm(named_algorithm);
-  std::string transport = EnumName(change.transport);
-  if (transport == "SHM") transport = "SHARED_MEMORY";
-  v1::Communication::Transport named_transport = v1::Communication::TRANSPORT_UNSPECIFIED;
-  if (!transport.empty() && transport != "AUTO" &&
-      !v1::Communication::Transport_Parse(transport, &named_transport)) {
+  if (change.transport.empty()) return absl::OkStatus();
+  const std::optional<SyncTransport> transport = ParseTransport(change.transport);
+  if (!transport.has_value()) {
     return absl::InvalidArgumentError(
         absl::StrCat("--transport: expected auto, tcp, shared-memory, libfabric or grpc, got ",
                      change.transport));

@@ -42,7 +42,9 @@ struct StrategyChange {
   std::string shard_group;  // "all", "host" or how many workers; empty: as it is
   std::optional<int> replicas;
   std::string algorithm;  // as in a job file; "auto": as the job has it; empty: as it is
-  std::string transport;  // likewise
+  std::string transport;  // likewise, or another of its spellings (transport_names.h)
+
+  bool operator==(const StrategyChange&) const = default;
 };
 // Waits, for `timeout` at most, until the job trains by it.
 int SwitchCommand(const ClientCommandOptions& options, const std::string& job_id,

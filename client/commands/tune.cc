@@ -3,6 +3,7 @@
 #include <optional>
 
 #include "absl/strings/str_cat.h"
+#include "base/control/transport_names.h"
 #include "base/status_macros.h"
 #include "client/commands/job_commands.h"
 #include "client/tune/tune_report.h"
@@ -18,6 +19,20 @@ std::optional<Collective> CollectiveByName(const std::string& name) {
   return std::nullopt;
 }
 
+// As LocalMesh knows them.
+absl::StatusOr<std::vector<std::string>> MeshNames(const std::vector<std::string>& words) {
+  std::vector<std::string> names;
+  for (const std::string& word : words) {
+    names.push_back(MeshNameOf(word));
+    const std::string& name = names.back();
+    if (name != "inproc" && name != "tcp" && name != "shm" && name != "ofi") {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--transport: expected inproc, tcp, shared_memory or libfabric, got \"", word, "\""));
+    }
+  }
+  return names;
+}
+
 }  // namespace
 
 int TuneCommand(const TuneCommandOptions& options, FileSystem& files, Console* console) {
@@ -31,7 +46,9 @@ int TuneCommand(const TuneCommandOptions& options, FileSystem& files, Console* c
                         options.collective, "\"")),
                     2);
   }
-  for (const std::string& transport : options.transports) {
+  const absl::StatusOr<std::vector<std::string>> transports = MeshNames(options.transports);
+  if (!transports.ok()) return Complain(transports.status(), 2);
+  for (const std::string& transport : *transports) {
     for (const int ranks : options.ranks) {
       TuneRequest request{.transport = transport,
                           .ranks = ranks,

@@ -13,7 +13,7 @@ namespace muster {
 
 struct TuneCommandOptions {
   std::vector<int> ranks = {2};
-  std::vector<std::string> transports = {"shm", "tcp"};
+  std::vector<std::string> transports = {"shared_memory", "tcp"};
   std::string bytes = "256-16MiB";
   std::string collective = "all-reduce";
   std::string cache_directory;

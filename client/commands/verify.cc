@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/control/transport_names.h"
 #include "base/file.h"
 #include "base/status_macros.h"
 #include "client/commands/job_commands.h"
@@ -23,14 +24,11 @@ constexpr std::array kSwitchingRuns = {Kill::kNone, Kill::kNone, Kill::kMoving, 
 absl::StatusOr<std::vector<SyncTransport>> ParseTransports(const std::vector<std::string>& names) {
   std::vector<SyncTransport> transports;
   for (const std::string& name : names) {
-    std::optional<SyncTransport> found;
-    for (const SyncTransport each :
-         {SyncTransport::kTcp, SyncTransport::kSharedMemory, SyncTransport::kLibfabric}) {
-      if (name == Name(each)) found = each;
-    }
-    if (!found.has_value()) {
-      return absl::InvalidArgumentError(
-          absl::StrCat("--transport: expected tcp, shm or libfabric, got \"", name, "\""));
+    const std::optional<SyncTransport> found = ParseTransport(name);
+    if (found != SyncTransport::kTcp && found != SyncTransport::kSharedMemory &&
+        found != SyncTransport::kLibfabric) {
+      return absl::InvalidArgumentError(absl::StrCat(
+          "--transport: expected tcp, shared_memory or libfabric, got \"", name, "\""));
     }
     transports.push_back(*found);
   }

@@ -13,7 +13,8 @@ namespace muster {
 
 struct VerifyCommandOptions {
   VerifyPlanOptions plan;
-  std::vector<std::string> transports = {"tcp", "shm", "libfabric"};  // instead of the plan's
+  std::vector<std::string> transports = {"tcp", "shared_memory",
+                                         "libfabric"};  // instead of the plan's
   std::string job_file;
   std::string json_file;  // empty: none
   std::string binary_directory;

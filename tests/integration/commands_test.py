@@ -57,8 +57,13 @@ class CommandsTest(DaemonsTest):
         code, out, error = tune(*arguments, "--explain")
         self.assertEqual(code, 0, error)
         self.assertIn("all-reduce of 64 KiB (f32) by 3 ranks over tcp", out)
+        # The mesh has its own name, whichever word asks for it.
+        code, out, error = tune("--transport", "shm,Shared-Memory,shared_memory", "--ranks", "2",
+                                "--bytes", "1KiB", "--json")
+        self.assertEqual(code, 0, error)
+        self.assertEqual([json.loads(line)["transport"] for line in out.splitlines()], ["shm"] * 3)
         for wrong in (["--bytes", "7"], ["--collective", "all"], ["--transport", "pigeon"],
-                      ["--ranks", "0"]):
+                      ["--transport", "grpc"], ["--ranks", "0"]):
             code, _, error = tune(*wrong)
             self.assertEqual(code, 2, error)
             self.assertIn(wrong[0], error)
