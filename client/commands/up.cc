@@ -11,6 +11,7 @@
 #include "client/commands/job_commands.h"
 #include "client/commands/up_run.h"
 #include "client/job_file.h"
+#include "client/job_steps.h"
 #include "client/output/job_text.h"
 #include "proto/convert/job.h"
 #include "proto/rpc/address.h"
@@ -55,10 +56,7 @@ absl::StatusOr<v1::JobDescription> AdaptJob(v1::JobDescription job, const UpOpti
   }
   workers->set_start(workers->max() > 0 ? std::min(workers->max(), options.workers)
                                         : options.workers);
-  if (options.steps > 0) {
-    job.mutable_training()->clear_epochs();
-    job.mutable_training()->set_steps(options.steps);
-  }
+  if (options.steps > 0) SetSteps(options.steps, &job);
   DefaultCheckpoints(options, &job);
   const auto spec = JobSpecFromProto(job);
   if (!spec.ok()) return Annotate(spec.status(), "with the command line's changes");
@@ -70,10 +68,13 @@ int UpCommand(const UpOptions& options, Console* console) {
   BlockRunSignals();
   PosixFileSystem files;
   if (absl::Status status = CheckUsage(options, files); !status.ok()) return Complain(status, 2);
+  Console errors(stderr, false);
+  Console* const remarks = options.json ? &errors : console;
   std::optional<v1::JobDescription> job;
   if (!options.job_file.empty()) {
     absl::StatusOr<v1::JobDescription> read = ReadJobFile(
         options.job_file, [&](v1::JobDescription* read) { DefaultCheckpoints(options, read); });
+    const int64_t warmup = read.ok() ? read->training().learning_rate().warmup_steps() : 0;
     if (read.ok()) read = AdaptJob(*std::move(read), options);
     // What is wrong in a file begins with its name, line and column.
     if (!read.ok() && !absl::IsInvalidArgument(read.status())) {
@@ -81,13 +82,16 @@ int UpCommand(const UpOptions& options, Console* console) {
     }
     if (!read.ok()) return Complain(read.status(), 2);
     job = *std::move(read);
+    if (const int64_t left = job->training().learning_rate().warmup_steps(); left < warmup) {
+      remarks->Line(absl::StrCat("--steps ", options.steps, ": the warm-up is shortened from ",
+                                 warmup, " steps to ", left));
+    }
   }
   if (absl::Status status = files.CreateDirectories(options.run_directory); !status.ok()) {
     return Complain(Annotate(status, "--run-directory"), 1);
   }
 
-  Console errors(stderr, false);
-  UpRun run(options, console, options.json ? &errors : console, &files);
+  UpRun run(options, console, remarks, &files);
   const absl::Status status = run.Run(job);
   run.Stop();
   if (job.has_value() && run.job().has_value() && !options.json) {

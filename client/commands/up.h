@@ -33,9 +33,9 @@ struct UpOptions {
   bool json = false;
 };
 
-// The job as `up` runs it: starts with all the workers there are, takes `options.steps`, and writes
-// checkpoints to the run directory unless it names another. INVALID_ARGUMENT if that is no valid
-// job.
+// The job as `up` runs it: starts with all the workers there are, takes `options.steps` (with
+// a shorter warm-up where it must be), and writes checkpoints to the run directory unless it names
+// another. INVALID_ARGUMENT if that is no valid job.
 absl::StatusOr<v1::JobDescription> AdaptJob(v1::JobDescription job, const UpOptions& options);
 
 // Runs until the job has ended or a signal comes; then ends all it started. Call from the main

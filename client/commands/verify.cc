@@ -13,6 +13,7 @@
 #include "client/commands/job_commands.h"
 #include "client/commands/verify_runs.h"
 #include "client/job_file.h"
+#include "client/job_steps.h"
 #include "client/verify/locate.h"
 #include "client/verify/verify_report.h"
 

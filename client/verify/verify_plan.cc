@@ -8,6 +8,7 @@
 #include "base/check.h"
 #include "base/random.h"
 #include "base/status_macros.h"
+#include "client/job_steps.h"
 #include "proto/convert/job.h"
 #include "proto/convert/strategy.h"
 
@@ -213,15 +214,6 @@ std::string ScheduleText(const VerifyRun& run) {
     absl::StrAppend(&text, "; after step ", change.after, " ", ToString(change.strategy));
   }
   return text;
-}
-
-bool SetSteps(int64_t steps, v1::JobDescription* job) {
-  v1::Training* const training = job->mutable_training();
-  training->clear_epochs();
-  training->set_steps(steps);
-  if (training->learning_rate().warmup_steps() < steps) return false;
-  training->mutable_learning_rate()->set_warmup_steps(steps / 2);
-  return true;
 }
 
 absl::StatusOr<v1::JobDescription> JobOfRun(v1::JobDescription job, const VerifyRun& run,

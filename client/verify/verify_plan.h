@@ -68,10 +68,6 @@ Strategy StrategyAt(const VerifyRun& run, int64_t step);
 // "stage 1, 1 replica, tcp; after step 12 replicated, ring, shm; ..."
 std::string ScheduleText(const VerifyRun& run);
 
-// What is changed in every job before it is validated: the number of steps, and a warm-up that
-// would not leave a step after it, which becomes half as long as the job. True if it was.
-bool SetSteps(int64_t steps, v1::JobDescription* job);
-
 // The job of a run. All steps are taken by `options.workers`: with fewer the job waits. It writes
 // checkpoints to `checkpoints` after every `every` steps (0: only at the end), keeps all, and
 // evaluates nothing.

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "client/job_file.h"
+#include "client/job_steps.h"
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -139,16 +140,6 @@ TEST(StrategyAtTest, ASwitchCountsForTheStepsAfterIt) {
   EXPECT_EQ(StrategyAt(run, 6).stage, 3);
   EXPECT_EQ(ScheduleText(run),
             "stage 1, 1 replica; after step 3 stage 2, 1 replica; after step 5 stage 3, 1 replica");
-}
-
-TEST(SetStepsTest, ShortensAWarmUpThatIsTooLong) {
-  v1::JobDescription job = ReadJobFile("examples/fashion-mnist-mlp.yaml").value();
-  ASSERT_EQ(job.training().learning_rate().warmup_steps(), 50);
-  EXPECT_FALSE(SetSteps(51, &job));
-  EXPECT_EQ(job.training().steps(), 51);
-  EXPECT_EQ(job.training().epochs(), 0);
-  EXPECT_TRUE(SetSteps(50, &job));
-  EXPECT_EQ(job.training().learning_rate().warmup_steps(), 25);
 }
 
 TEST(CheckVerifiableTest, SaysWhatIsWrong) {
