@@ -261,7 +261,7 @@ int Main(int argc, char** argv) {
   StrategyChange change;
   int64_t switch_timeout_s = 60;
   CLI::App* switch_job = app.add_subcommand(
-      "switch", "Let a running job go on by another strategy; what is not given stays");
+      "switch", "Let a running job go on by another strategy; what is not given stays as it is");
   switch_job->add_option("job", job_id, "The job's id")->required()->check(NotEmpty);
   switch_job
       ->add_option(

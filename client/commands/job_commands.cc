@@ -283,6 +283,16 @@ int SwitchCommand(const ClientCommandOptions& options, const std::string& job_id
   if (!job.ok()) return Fail(job.status());
   v1::Strategy wanted = job->strategy();
   const bool was_automatic = wanted.policy() == v1::Strategy::AUTO;
+  if (change == StrategyChange()) {
+    return Complain(
+        absl::InvalidArgumentError(absl::StrCat(
+            "nothing to switch: give at least one of --policy, --sync, --servers, --mixed, "
+            "--stage, "
+            "--shard-group, --replicas, --algorithm and --transport (see muster switch --help); "
+            "muster status ",
+            job_id, " shows what is in force")),
+        2);
+  }
   if (absl::Status changed = Change(change, &wanted); !changed.ok()) return Complain(changed, 2);
   job = client.SwitchJob(job_id, wanted);
   if (absl::IsDeadlineExceeded(job.status())) {

@@ -80,6 +80,17 @@ class SwitchCommandTest : public testing::Test {
   Console console_{stdout, false};
 };
 
+TEST_F(SwitchCommandTest, AChangeOfNothingIsWrongUsage) {
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(
+      SwitchCommand({.coordinator = server_.address}, "job-1", {}, absl::Seconds(9), &console_), 2);
+  const std::string error = testing::internal::GetCapturedStderr();
+  EXPECT_THAT(error, HasSubstr("nothing to switch"));
+  EXPECT_THAT(error, HasSubstr("--stage"));
+  EXPECT_THAT(error, HasSubstr("muster status job-1"));
+  EXPECT_THAT(fake_.given(), SizeIs(0));
+}
+
 TEST_F(SwitchCommandTest, NoCallOutlastsTheTimeout) {
   constexpr absl::Duration kTimeout = absl::Seconds(2);
   const auto [code, error] = Switch("freezes", kTimeout);
