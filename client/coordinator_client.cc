@@ -78,6 +78,24 @@ struct CoordinatorClient::Impl {
     mutex.AwaitWithTimeout(absl::Condition(&shut_down), duration);
   }
 
+  // What a person can do about a coordinator that gRPC cannot reach, for the reason `why`.
+  std::string HowToReachIt(const std::string& why) const {
+    const std::string host = ParseHostPort(options.address)->host;
+    if (IsThisMachine(host)) {
+      return absl::StrCat("is it running there? Start one with: muster-coordinator --listen ",
+                          options.address);
+    }
+    if (absl::StrContains(why, "DNS resolution failed")) {
+      return absl::StrCat("the name ", host,
+                          " does not resolve here: check its spelling, or give "
+                          "the coordinator's IP address");
+    }
+    return absl::StrCat("is it running on ", host,
+                        ", does it listen on an address that can be "
+                        "reached from here, and does the network let port ",
+                        ParseHostPort(options.address)->port, " through?");
+  }
+
   // What a person can do about it, beside what gRPC says. `waited`: how long the call could take.
   absl::Status Explain(const grpc::Status& status, absl::Duration waited) {
     if (status.ok()) return absl::OkStatus();
@@ -85,9 +103,9 @@ struct CoordinatorClient::Impl {
     // What the coordinator itself says of a worker is no failure to reach the coordinator.
     const bool of_worker = absl::StartsWith(status.error_message(), "worker ");
     if (status.error_code() == grpc::StatusCode::UNAVAILABLE && !of_worker) {
-      return absl::UnavailableError(absl::StrCat(
-          "coordinator ", options.address, " cannot be reached (", status.error_message(),
-          "); is it running there? Start one with: muster-coordinator --listen ", options.address));
+      return absl::UnavailableError(absl::StrCat("coordinator ", options.address,
+                                                 " cannot be reached (", status.error_message(),
+                                                 "); ", HowToReachIt(status.error_message())));
     }
     if (status.error_code() == grpc::StatusCode::DEADLINE_EXCEEDED && !of_worker) {
       return absl::DeadlineExceededError(

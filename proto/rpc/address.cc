@@ -1,14 +1,18 @@
 #include "proto/rpc/address.h"
 
+#include <arpa/inet.h>
+#include <ifaddrs.h>
 #include <netdb.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 #include <memory>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -30,6 +34,20 @@ bool IsHostCharacter(char c) {
 bool IsIpv6Character(char c) {
   return absl::ascii_isxdigit(static_cast<unsigned char>(c)) || c == ':' || c == '.' || c == '%' ||
          absl::ascii_isalnum(static_cast<unsigned char>(c));
+}
+
+// The bytes of an IPv4 or IPv6 address; an IPv4 one in IPv6 form is the IPv4 one. Empty: it is
+// neither.
+std::string AddressBytes(const sockaddr* address) {
+  if (address == nullptr) return "";
+  if (address->sa_family == AF_INET) {
+    const in_addr& four = reinterpret_cast<const sockaddr_in*>(address)->sin_addr;
+    return std::string(reinterpret_cast<const char*>(&four), sizeof four);
+  }
+  if (address->sa_family != AF_INET6) return "";
+  const in6_addr& six = reinterpret_cast<const sockaddr_in6*>(address)->sin6_addr;
+  const std::string bytes(reinterpret_cast<const char*>(&six), sizeof six);
+  return IN6_IS_ADDR_V4MAPPED(&six) ? bytes.substr(12) : bytes;
 }
 
 }  // namespace
@@ -86,6 +104,29 @@ std::string ToString(const HostPort& address) {
     return absl::StrCat("[", address.host, "]:", address.port);
   }
   return absl::StrCat(address.host, ":", address.port);
+}
+
+bool IsThisMachine(const std::string& host) {
+  char name[256] = {};
+  if (gethostname(name, sizeof(name) - 1) == 0 && absl::EqualsIgnoreCase(host, name)) return true;
+  if (absl::EqualsIgnoreCase(host, "localhost")) return true;
+  addrinfo hints = {};
+  hints.ai_flags = AI_NUMERICHOST;
+  addrinfo* found = nullptr;
+  if (getaddrinfo(host.c_str(), nullptr, &hints, &found) != 0) return false;
+  const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, &freeaddrinfo);
+  const std::string bytes = AddressBytes(found->ai_addr);
+  const bool is_any = std::all_of(bytes.begin(), bytes.end(), [](char byte) { return byte == 0; });
+  const bool is_loopback =
+      bytes.size() == 4 ? bytes[0] == 127 : bytes == std::string(15, '\0') + '\1';
+  if (is_any || is_loopback) return true;
+  ifaddrs* interfaces = nullptr;
+  if (getifaddrs(&interfaces) != 0) return false;
+  const std::unique_ptr<ifaddrs, decltype(&freeifaddrs)> interfaces_owner(interfaces, &freeifaddrs);
+  for (const ifaddrs* at = interfaces; at != nullptr; at = at->ifa_next) {
+    if (AddressBytes(at->ifa_addr) == bytes) return true;
+  }
+  return false;
 }
 
 absl::Status ProbeListen(const HostPort& address) {

@@ -25,6 +25,11 @@ absl::StatusOr<HostPort> ParseAddressToDial(absl::string_view address);
 // With brackets where the host needs them.
 std::string ToString(const HostPort& address);
 
+// Whether `host` is this machine: localhost, this machine's name, or an address that is a loopback
+// one, that of one of its interfaces, or 0.0.0.0. Asks no name server, so another name that leads
+// here is not known.
+bool IsThisMachine(const std::string& host);
+
 // Why `address` cannot be listened on, found by trying; UNAVAILABLE with the address and the
 // system's words. OK if it could be. Resolves names; opens and closes sockets.
 absl::Status ProbeListen(const HostPort& address);

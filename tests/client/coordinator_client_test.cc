@@ -19,6 +19,7 @@ namespace {
 
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 class FakeCoordinator final : public v1::Coordinator::Service {
  public:
@@ -203,3 +204,14 @@ TEST(CoordinatorClientErrorsTest, AnAddressOfAnotherForm) {
 
 }  // namespace
 }  // namespace muster
+TEST(CoordinatorClientErrorsTest, WhoIsElsewhereIsNotStartedHere) {
+  // Names that end so are never given to anybody (RFC 6761).
+  CoordinatorClient client({.address = "nohost.invalid:7070"});
+  const absl::Status status = client.GetJob("job-1").status();
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(std::string(status.message()), Not(HasSubstr("muster-coordinator --listen")));
+  if (absl::IsUnavailable(status)) {
+    EXPECT_THAT(std::string(status.message()), HasSubstr("nohost.invalid does not resolve here"));
+  }
+}
+

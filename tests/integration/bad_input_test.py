@@ -174,7 +174,15 @@ class BadInputTest(FleetTest):
                     "--connect-timeout-ms", "700")
         for command in (["status"], ["members"], ["watch", "x"], ["cancel", "x"],
                         ["submit", self.job()]):
-            self.expect(1, [address], "muster", *command, "--coordinator", address)
+            self.expect(1, [address, f"Start one with: muster-coordinator --listen {address}"],
+                        "muster", *command, "--coordinator", address)
+        # Who is elsewhere, or nowhere, is not to be started here.
+        for command in (["status"], ["watch", "x"]):
+            code, text = self.run_program("muster", *command, "--coordinator",
+                                          "nohost.invalid:7070")
+            self.assertEqual(code, 1, text)
+            self.assertIn("nohost.invalid", text)
+            self.assertNotIn("Start one", text)
 
 
 class TearDownTest(FleetTest):

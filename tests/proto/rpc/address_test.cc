@@ -1,5 +1,7 @@
 #include "proto/rpc/address.h"
 
+#include <unistd.h>
+
 #include "gmock/gmock.h"
 #include "gtest/gtest.h"
 
@@ -43,6 +45,20 @@ TEST(ParseAddressToDial, WantsAPort) {
             "address \"h:0\": has port 0, where nobody is; expected host:port, for example "
             "127.0.0.1:7070 or [::1]:7070");
   EXPECT_TRUE(absl::IsInvalidArgument(ParseAddressToDial("h").status()));
+}
+
+TEST(IsThisMachine, KnowsItselfWithoutANameServer) {
+  for (const char* host : {"localhost", "LOCALHOST", "127.0.0.1", "127.8.9.1", "::1", "0.0.0.0",
+                           "::", "::ffff:127.0.0.1"}) {
+    EXPECT_TRUE(IsThisMachine(host)) << host;
+  }
+  char name[256] = {};
+  ASSERT_EQ(gethostname(name, sizeof(name) - 1), 0);
+  EXPECT_TRUE(IsThisMachine(name)) << name;
+  // Of the ranges for documentation (RFC 5737, RFC 3849), and a name that nobody has (RFC 6761).
+  for (const char* host : {"192.0.2.1", "2001:db8::1", "nohost.invalid", ""}) {
+    EXPECT_FALSE(IsThisMachine(host)) << host;
+  }
 }
 
 TEST(ProbeListen, FindsFreeAndMissingAddresses) {
