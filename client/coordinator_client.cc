@@ -234,10 +234,12 @@ absl::StatusOr<v1::Job> CoordinatorClient::WatchJob(
   v1::WatchJobRequest request;
   request.set_job_id(job_id);
   absl::Duration backoff = kFirstBackoff;
-  absl::Time last_heard = absl::Now();
+  // When the coordinator could first not be reached; a job may have no news for long before that.
+  absl::Time lost_since = absl::Now();
   // Who has never been reached is given up as soon as any other call would be.
   absl::Duration patience = impl_->options.timeout;
   bool lost = false;
+  bool was_reached = false;
   while (true) {
     Impl::Call call(impl_.get());
     const auto reader = impl_->stub->WatchJob(&call.context, request);
@@ -245,7 +247,7 @@ absl::StatusOr<v1::Job> CoordinatorClient::WatchJob(
     while (reader->Read(&response)) {
       lost = false;
       backoff = kFirstBackoff;
-      last_heard = absl::Now();
+      was_reached = true;
       patience = impl_->options.watch_patience;
       if (!on_update(response.job())) {
         call.context.TryCancel();
@@ -269,10 +271,17 @@ absl::StatusOr<v1::Job> CoordinatorClient::WatchJob(
     }
     const absl::Status status = impl_->Explain(ended, impl_->options.timeout);
     if (!MayRetry(status)) return status;
-    if (absl::Now() - last_heard > patience) return status;
+    const absl::Time now = absl::Now();
+    if (!lost && was_reached) lost_since = now;
+    if (now - lost_since >= patience) {
+      if (!was_reached) return status;
+      return Annotate(status,
+                      absl::StrCat("gave up following ", job_id, " after ",
+                                   absl::FormatDuration(patience), " without its coordinator"));
+    }
     if (!lost && on_lost) on_lost(status);
     lost = true;
-    impl_->Sleep(backoff);
+    impl_->Sleep(std::min(backoff, patience - (now - lost_since)));
     backoff = std::min(2 * backoff, kLargestBackoff);
   }
 }

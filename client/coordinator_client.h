@@ -24,8 +24,8 @@ struct CoordinatorClientOptions {
   absl::Duration timeout = absl::Seconds(10);
   // No call but WatchJob lasts beyond it.
   absl::Time deadline = absl::InfiniteFuture();
-  // WatchJob gives up after this long without reaching the coordinator again; after `timeout` if it
-  // has never been reached.
+  // WatchJob gives up so long after it has lost the coordinator, unless that was reached again;
+  // after `timeout` if it has never been reached.
   absl::Duration watch_patience = absl::Seconds(60);
 };
 

@@ -59,6 +59,16 @@ void AddClientOptions(CLI::App* command, ClientCommandOptions* options) {
   command->add_flag("--json", options->json, "JSON for scripts, one object a line");
 }
 
+// Of commands that follow a job.
+void AddReconnectOption(CLI::App* command, ClientCommandOptions* options) {
+  command
+      ->add_option("--reconnect-s", options->reconnect_s,
+                   "A coordinator that was lost is given up when it cannot be reached again for so "
+                   "long; 0: never")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{0}, int64_t{31'536'000}));
+}
+
 CLI::App* AddUp(CLI::App* app, UpOptions* options) {
   CLI::App* up = app->add_subcommand(
       "up", "Start a coordinator and workers here, run a job, show a summary, end everything");
@@ -244,8 +254,10 @@ int Main(int argc, char** argv) {
       ->required()
       ->check(NotEmpty);
   submit->add_flag("--wait", wait, "Follow the job to its end; exit 1 if it fails");
+  AddReconnectOption(submit, &client_options);
   CLI::App* watch = app.add_subcommand("watch", "Follow a job to its end; exit 1 if it fails");
   watch->add_option("job", job_id, "The job's id")->required()->check(NotEmpty);
+  AddReconnectOption(watch, &client_options);
   CLI::App* status = app.add_subcommand("status", "Show a job, or all jobs");
   status->add_option("job", job_id, "The job's id")->check(NotEmpty);
   CLI::App* members = app.add_subcommand("members", "Show the workers of the fleet");

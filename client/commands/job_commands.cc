@@ -38,6 +38,12 @@ int Finish(const Console& console, const std::string& done = "") {
   return Complain(done.empty() ? written : Annotate(written, done), 1);
 }
 
+CoordinatorClientOptions FollowerOptions(const ClientCommandOptions& options) {
+  return {.address = options.coordinator,
+          .watch_patience = options.reconnect_s == 0 ? absl::InfiniteDuration()
+                                                     : absl::Seconds(options.reconnect_s)};
+}
+
 int Follow(CoordinatorClient& client, const ClientCommandOptions& options,
            const std::string& job_id, Console* console) {
   JobDisplay display(console, options.json);
@@ -94,7 +100,7 @@ int SubmitCommand(const ClientCommandOptions& options, const std::string& file, 
                   Console* console) {
   const absl::StatusOr<v1::JobDescription> description = ReadJobFile(file);
   if (!description.ok()) return Complain(description.status(), 2);
-  CoordinatorClient client({.address = options.coordinator});
+  CoordinatorClient client(FollowerOptions(options));
   const absl::StatusOr<v1::Job> job = client.SubmitJob(*description);
   if (!job.ok()) return Fail(job.status());
   if (wait) {
@@ -114,7 +120,7 @@ int SubmitCommand(const ClientCommandOptions& options, const std::string& file, 
 }
 
 int WatchCommand(const ClientCommandOptions& options, const std::string& job_id, Console* console) {
-  CoordinatorClient client({.address = options.coordinator});
+  CoordinatorClient client(FollowerOptions(options));
   return Follow(client, options, job_id, console);
 }
 
@@ -262,10 +268,10 @@ absl::Status Change(const StrategyChange& change, v1::Strategy* strategy) {
   const std::optional<SyncTransport> transport = ParseTransport(change.transport);
   if (!transport.has_value()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("--transport: expected auto, tcp, shared-memory, libfabric or grpc, got ",
+        absl::StrCat("--transport: expected auto, tcp, shared_memory, libfabric or grpc, got ",
                      change.transport));
   }
-  if (!transport.empty()) strategy->set_transport(named_transport);
+  strategy->set_transport(ToProto(Strategy{.transport = *transport}).transport());
   return absl::OkStatus();
 }
 
@@ -277,12 +283,6 @@ bool SameStrategy(const v1::Strategy& a, const v1::Strategy& b) {
 
 int SwitchCommand(const ClientCommandOptions& options, const std::string& job_id,
                   const StrategyChange& change, absl::Duration timeout, Console* console) {
-  const absl::Time deadline = absl::Now() + timeout;
-  CoordinatorClient client({.address = options.coordinator, .deadline = deadline});
-  absl::StatusOr<v1::Job> job = client.GetJob(job_id);
-  if (!job.ok()) return Fail(job.status());
-  v1::Strategy wanted = job->strategy();
-  const bool was_automatic = wanted.policy() == v1::Strategy::AUTO;
   if (change == StrategyChange()) {
     return Complain(
         absl::InvalidArgumentError(absl::StrCat(
@@ -293,6 +293,12 @@ int SwitchCommand(const ClientCommandOptions& options, const std::string& job_id
             job_id, " shows what is in force")),
         2);
   }
+  const absl::Time deadline = absl::Now() + timeout;
+  CoordinatorClient client({.address = options.coordinator, .deadline = deadline});
+  absl::StatusOr<v1::Job> job = client.GetJob(job_id);
+  if (!job.ok()) return Fail(job.status());
+  v1::Strategy wanted = job->strategy();
+  const bool was_automatic = wanted.policy() == v1::Strategy::AUTO;
   if (absl::Status changed = Change(change, &wanted); !changed.ok()) return Complain(changed, 2);
   job = client.SwitchJob(job_id, wanted);
   if (absl::IsDeadlineExceeded(job.status())) {

@@ -1,10 +1,11 @@
 // The subcommands of `muster` that talk to a running coordinator. Each returns the process's exit
 // code: 0, 1 (the coordinator cannot be reached or refuses, the job failed or had ended already,
-// the answer could not be written) or 2 (a bad job file).
+// the answer could not be written) or 2 (wrong usage or a bad job file).
 #ifndef MUSTER_CLIENT_COMMANDS_JOB_COMMANDS_H_
 #define MUSTER_CLIENT_COMMANDS_JOB_COMMANDS_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <optional>
 #include <string>
 
@@ -19,6 +20,9 @@ struct ClientCommandOptions {
   std::string coordinator = "127.0.0.1:7070";
   // For scripts: JSON instead of text, one object a line.
   bool json = false;
+  // Who follows a job gives up a coordinator that was lost and cannot be reached again for so long;
+  // 0: never.
+  int64_t reconnect_s = 600;
 };
 
 // `wait`: follow the job to its end.
@@ -46,7 +50,7 @@ struct StrategyChange {
 
   bool operator==(const StrategyChange&) const = default;
 };
-// Waits, for `timeout` at most, until the job trains by it.
+// A change of nothing is wrong usage. Waits, for `timeout` at most, until the job trains by it.
 int SwitchCommand(const ClientCommandOptions& options, const std::string& job_id,
                   const StrategyChange& change, absl::Duration timeout, Console* console);
 // What each strategy would take, and what policy auto makes of it.

@@ -58,6 +58,7 @@ class FakeCoordinator final : public v1::Coordinator::Service {
                         grpc::ServerWriter<v1::WatchJobResponse>* writer) override {
     if (request->job_id() != "job-1") return {grpc::StatusCode::NOT_FOUND, "no such job"};
     const int stream = ++watches_;
+    if (stream > 1 && goes_for_good_) return {grpc::StatusCode::UNAVAILABLE, "gone"};
     v1::WatchJobResponse response;
     response.mutable_job()->set_id("job-1");
     response.mutable_job()->set_state(v1::JOB_STATE_RUNNING);
@@ -72,6 +73,8 @@ class FakeCoordinator final : public v1::Coordinator::Service {
     return grpc::Status::OK;
   }
 
+  // After the first stream there is no other.
+  void GoForGood() { goes_for_good_ = true; }
   void FailFirst(int count) {
     absl::MutexLock lock(&mutex_);
     failures_ = count;
@@ -87,6 +90,7 @@ class FakeCoordinator final : public v1::Coordinator::Service {
   int submissions_ = 0;
   int failures_ = 0;
   std::atomic<int> watches_ = 0;
+  std::atomic<bool> goes_for_good_ = false;
 };
 
 class CoordinatorClientTest : public ::testing::Test {
@@ -149,6 +153,21 @@ TEST_F(CoordinatorClientTest, WatchGoesOnAfterALostConnection) {
   EXPECT_EQ(lost, 3);
 }
 
+TEST_F(CoordinatorClientTest, WatchGivesUpACoordinatorThatIsGoneForLong) {
+  fake_.GoForGood();
+  CoordinatorClient client({.address = server_.address, .watch_patience = absl::Milliseconds(300)});
+  int lost = 0;
+  const absl::Status status =
+      client
+          .WatchJob(
+              "job-1", [](const auto&) { return true; }, [&](const absl::Status&) { ++lost; })
+          .status();
+  EXPECT_TRUE(absl::IsUnavailable(status)) << status;
+  EXPECT_THAT(std::string(status.message()),
+              HasSubstr("gave up following job-1 after 300ms without its coordinator"));
+  EXPECT_EQ(lost, 1);
+}
+
 TEST_F(CoordinatorClientTest, WatchEndsWhenNobodyWantsMore) {
   EXPECT_TRUE(
       absl::IsCancelled(client_.WatchJob("job-1", [](const auto&) { return false; }).status()));
@@ -186,6 +205,17 @@ TEST(CoordinatorClientErrorsTest, NobodyListens) {
       absl::IsUnavailable(watcher.WatchJob("x", [](const auto&) { return true; }).status()));
 }
 
+TEST(CoordinatorClientErrorsTest, WhoIsElsewhereIsNotStartedHere) {
+  // Names that end so are never given to anybody (RFC 6761).
+  CoordinatorClient client({.address = "nohost.invalid:7070"});
+  const absl::Status status = client.GetJob("job-1").status();
+  EXPECT_FALSE(status.ok());
+  EXPECT_THAT(std::string(status.message()), Not(HasSubstr("muster-coordinator --listen")));
+  if (absl::IsUnavailable(status)) {
+    EXPECT_THAT(std::string(status.message()), HasSubstr("nohost.invalid does not resolve here"));
+  }
+}
+
 TEST(CoordinatorClientErrorsTest, AnotherServerAnswers) {
   // Any gRPC server that is no coordinator, such as a worker's.
   const RunningServer server = StartServer({.listen_address = "127.0.0.1:0"}).value();
@@ -204,14 +234,3 @@ TEST(CoordinatorClientErrorsTest, AnAddressOfAnotherForm) {
 
 }  // namespace
 }  // namespace muster
-TEST(CoordinatorClientErrorsTest, WhoIsElsewhereIsNotStartedHere) {
-  // Names that end so are never given to anybody (RFC 6761).
-  CoordinatorClient client({.address = "nohost.invalid:7070"});
-  const absl::Status status = client.GetJob("job-1").status();
-  EXPECT_FALSE(status.ok());
-  EXPECT_THAT(std::string(status.message()), Not(HasSubstr("muster-coordinator --listen")));
-  if (absl::IsUnavailable(status)) {
-    EXPECT_THAT(std::string(status.message()), HasSubstr("nohost.invalid does not resolve here"));
-  }
-}
-

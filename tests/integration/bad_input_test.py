@@ -69,6 +69,7 @@ class BadInputTest(FleetTest):
                     "--summary-json": [""], "--pid-file": ["", "/no/such/directory/file"]}),
                 (("muster", "verify", "--job", self.job("verified.json")), {
                     "--seed": ["", "-1", "soon", "1.5"]}),
+                (("muster", "watch", "job"), {"--reconnect-s": number}),
                 (("muster", "members"), {"--coordinator": [*address, "127.0.0.1:0"]}),
                 (("muster-coordinator",), {
                     "--heartbeat-ms": number, "--lease-ms": number, "--max-workers": number,

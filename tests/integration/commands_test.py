@@ -79,6 +79,39 @@ class CommandsTest(DaemonsTest):
         self.assertEqual(result.returncode, 0, result.stderr)
         self.assertIn("File too large", result.stdout)
 
+    def test_any_number_of_steps_is_a_job(self):
+        for steps, said in ((1, "from 10 steps to 0"), (11, "")):
+            up = self.up(f"steps-{steps}", self.job(), 1, "--steps", steps)
+            self.assertEqual(up.wait(), 0, up.text())
+            self.assertEqual(up.summary()["steps"], steps)
+            self.assertEqual(up.text().count("the warm-up is shortened"), 1 if said else 0)
+            self.assertIn(said, up.text())
+            # The last line about the job carries its last step, not that of the view's start.
+            ended = [line for line in up.text().splitlines() if "is succeeded" in line]
+            self.assertEqual(len(ended), 1, up.text())
+            self.assertIn(f", step {steps})", ended[0])
+
+    def test_a_coordinator_that_stays_away_is_given_up(self):
+        self.address = f"127.0.0.1:{free_port()}"
+        coordinator = self.start("muster-coordinator", "--listen", self.address,
+                                 stdout=self.log_file("coordinator"))
+        self.assertTrue(wait_until(lambda: self.muster("status")[0] == 0))
+        job = self.submit(self.job())
+        followers = [self.start("muster", *command, "--coordinator", self.address,
+                                "--reconnect-s", 1)
+                     for command in (["watch", job], ["submit", "--wait", self.job()])]
+        # Each has been told how its job is.
+        self.assertIn("small starting: waiting for workers", followers[0].stdout.readline())
+        self.assertIn("submitted small as", followers[1].stdout.readline())
+        self.assertIn(f"small queued: waits for the end of {job}", followers[1].stdout.readline())
+        coordinator.kill()
+        for follower in followers:
+            text, _ = follower.communicate(timeout=60)
+            self.assertEqual(follower.returncode, 1, text)
+            self.assertEqual(text.count("connection lost"), 1, text)
+            self.assertEqual(text.count("muster: gave up following"), 1, text)
+            self.assertIn("after 1s without its coordinator", text)
+
     def test_a_job_starts_with_fewer_when_its_start_timeout_is_over(self):
         self.start_fleet(1)
         # By default the second worker would be waited for beyond this test's patience.
