@@ -65,16 +65,17 @@ class ExplainTest(DaemonsTest):
         def limit():
             resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
         self.start_worker("apart", preexec_fn=limit, restore_signals=False)
-        # Each says in its own words why there is no shared memory: paths may stand apart.
-        def over_tcp():
+        # Each says in its own words why not all share memory: paths may stand apart.
+        def partly_over_tcp():
             paths = self.status(job)["paths"]
             ranks = sorted(rank for path in paths for rank in path["ranks"])
             return ranks == [0, 1, 2] and paths if all(
-                path["path"]["transport"] == "tcp" and path["path"]["algorithms"]
+                path["path"]["transport"] == "shm+tcp" and path["path"]["algorithms"]
                 for path in paths) else None
-        paths = wait_until(over_tcp)
+        paths = wait_until(partly_over_tcp)
         self.assertTrue(paths, self.status(job)["paths"])
         whys = " ".join(path["path"]["why"] for path in paths)
+        self.assertIn("ranks 0, 1 share a host; TCP leads to the other 1", whys)
         self.assertIn("File too large", whys)
         for use in (use for path in paths for use in path["path"]["algorithms"]):
             # What the mesh was measured to be best at.
@@ -82,11 +83,11 @@ class ExplainTest(DaemonsTest):
                                              "halving-doubling", "double-tree"))
             self.assertTrue(use["automatic"])
             self.assertIn("predicted", use["why"])
-        self.assertIn('transport="tcp"', self.metrics(metrics))
+        self.assertIn('transport="shm+tcp"', self.metrics(metrics))
         self.assertNotIn('transport="shm"', self.metrics(metrics))
         for log in self.logs[:2]:
             transports = [line["transport"] for line in self.events(log, "mesh_connected")]
-            self.assertEqual((transports[0], transports[-1]), ("shm", "tcp"))
+            self.assertEqual((transports[0], transports[-1]), ("shm", "shm+tcp"))
             self.assertEqual(transports[-1],
                              self.events(log, "communication_path")[-1]["transport"])
         self.assertEqual(self.muster("cancel", job)[0], 0)

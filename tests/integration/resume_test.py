@@ -61,7 +61,8 @@ class ResumeTest(FleetTest):
 
     def test_a_writer_that_dies_while_it_saves_costs_no_checkpoint(self):
         directory = self.directory / "checkpoints"
-        job = self.job(steps=STEPS, strategy={"stage": 3}, checkpoints={
+        steps = 3 * STEPS
+        job = self.job(steps=steps, strategy={"stage": 3}, checkpoints={
             "directory": str(directory), "every": 5, "keep": 3})
         up = self.up("killed", job, 4, "--respawn")
         for victim in ("worker-2", "worker-0"):
@@ -70,7 +71,7 @@ class ResumeTest(FleetTest):
             up.wait_for("a part", lambda: list(directory.glob(".tmp-*/*.safetensors")))
             os.kill(up.pids()[victim], signal.SIGKILL)
             up.wait_for_step(up.steps()[-1]["step"] + 20)
-        self.check_complete(up, STEPS)
+        self.check_complete(up, steps)
         for path in directory.glob("step-*"):
             manifest = json.loads((path / "manifest.json").read_text())
             for file in manifest["files"]:

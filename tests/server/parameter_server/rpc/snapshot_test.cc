@@ -173,7 +173,8 @@ TEST_F(FullServerTest, CanBeSaved) {
   std::vector<float> values(rows_.size() * kWidth);
   ASSERT_TRUE(copy->PullRows(0, rows_, absl::MakeSpan(values)).ok());
   EXPECT_THAT(values, Each(-1.0f));
-  EXPECT_TRUE(copy->PushRows({.step = step_}, {{1}}, Ones(1)).ok()) << "its steps are known";
+  EXPECT_TRUE(copy->PushRows({.step = step_}, std::vector<int64_t>{1}, Ones(1)).ok())
+      << "its steps are known";
 }
 
 TEST(SnapshotTest, WithoutRoomForACopyEndsIfTheTableChanges) {
