@@ -21,7 +21,8 @@ struct Scattered {
           std::min<size_t>(bytes.size() - at, Draw(random, 0, Draw(random, 0, 3) == 0 ? 400 : 5));
       const size_t skew = Draw(random, 0, 7);
       auto& own = memory.emplace_back(skew + n);
-      std::memcpy(own.data() + skew, bytes.data() + at, n);
+      std::copy_n(bytes.begin() + static_cast<ptrdiff_t>(at), n,
+                  own.begin() + static_cast<ptrdiff_t>(skew));
       pieces.emplace_back(own.data() + skew, n);
       at += n;
     }
