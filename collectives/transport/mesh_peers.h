@@ -43,6 +43,8 @@ class FirstFailure {
   bool has_value() const { return failed_; }
   // Requires: has_value().
   absl::Status status() const ABSL_LOCKS_EXCLUDED(mu_);
+  // OK as long as there is none. What a Poll returns that was woken: whoever closes wakes as well.
+  absl::Status so_far() const { return has_value() ? status() : absl::OkStatus(); }
   std::optional<MeshFailure> get() const ABSL_LOCKS_EXCLUDED(mu_);
 
  private:

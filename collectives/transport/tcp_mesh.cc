@@ -252,7 +252,8 @@ absl::Status TcpMesh::Poll(absl::Time deadline, absl::Duration spin,
       failure_.Record(std::move(status), std::nullopt);
       return failure_.status();
     }
-    if (completed->size() > before || wake_pending_.exchange(false)) return absl::OkStatus();
+    if (completed->size() > before) return absl::OkStatus();
+    if (wake_pending_.exchange(false)) return failure_.so_far();
     if (more) continue;
     const absl::Time now = absl::Now();
     if (round == 0) spin_until = now + spin;

@@ -260,7 +260,7 @@ absl::Status ShmMesh::Poll(absl::Time deadline, absl::Duration spin,
     }
     if (completed->size() > before) return absl::OkStatus();
     if (had_backlog && !has_backlog()) return absl::OkStatus();
-    if (woken_ && woken_.exchange(false)) return absl::OkStatus();
+    if (woken_ && woken_.exchange(false)) return failure_.so_far();
     if (deadline == absl::InfinitePast()) return absl::OkStatus();
     if (receiver_.can_move() || AwaitWork(deadline, spin)) continue;
     deadline = absl::InfinitePast();  // One last look.

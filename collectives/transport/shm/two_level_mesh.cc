@@ -109,7 +109,8 @@ absl::Status TwoLevelMesh::Poll(absl::Time deadline, absl::Duration spin,
     if (failure_.has_value()) return failure_.status();
     absl::Status status = LookIntoBoth(completed);
     if (!status.ok()) return Failed(status);
-    if (completed->size() > before || woken_.exchange(false)) return absl::OkStatus();
+    if (completed->size() > before) return absl::OkStatus();
+    if (woken_.exchange(false)) return failure_.so_far();
     if (had_backlog && !has_backlog()) return absl::OkStatus();
     const absl::Time now = absl::Now();
     if (now >= deadline) return absl::OkStatus();

@@ -251,6 +251,18 @@ TEST_P(TransportConformanceTest, CloseGetsABlockedDriverOut) {
   poller.join();
 }
 
+TEST_P(TransportConformanceTest, APollThatBeginsAsTheMeshClosesFails) {
+  for (int round = 0; round < 20; ++round) {
+    TestMesh mesh = Make(1);
+    std::thread poller([&] {
+      std::vector<uint64_t> completed;
+      EXPECT_TRUE(absl::IsAborted(mesh.ends[0]->Poll(absl::InfiniteFuture(), {}, &completed)));
+    });
+    mesh.ends[0]->Close(absl::AbortedError("stop"), std::nullopt);
+    poller.join();
+  }
+}
+
 TEST_P(TransportConformanceTest, AnAbortReachesDriversAndWatchersOfAllPeers) {
   TestMesh mesh = Make(4);
   RunRanks(4, [&](Rank r) {

@@ -207,7 +207,8 @@ inline std::vector<float> PartOf(const std::vector<float>& values, Range range) 
 }
 
 inline bool SameFloats(absl::Span<const float> a, absl::Span<const float> b) {
-  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+  return a.size() == b.size() &&
+         (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
 }
 
 // The first difference, for messages.
