@@ -16,6 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
+#include "collectives/transport/mesh_peers.h"
 #include "collectives/transport/shm/introductions.h"
 #include "collectives/transport/shm/shm_area.h"
 #include "collectives/transport/shm/shm_group.h"
@@ -148,6 +149,12 @@ absl::StatusOr<Sharing> FindSharing(const std::vector<TcpPeerSockets>& sockets,
     if (status.ok() && (verdicts[r] & kMapsAll) == 0) {
       status = absl::UnavailableError(
           absl::StrCat("rank ", r, " can't share memory with its host's (its log says why)"));
+    }
+  }
+  // A rank that was killed meanwhile is no reason never to share memory.
+  for (Rank i = 0; i < size && !status.ok() && group.ok(); ++i) {
+    if (sharing.ranks[i] != rank && (*group)->HasEnded(i)) {
+      return PeerIsGone(spec, sharing.ranks[i], "its process has ended");
     }
   }
   if (status.ok()) sharing.group = *std::move(group);

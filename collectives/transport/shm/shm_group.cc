@@ -89,8 +89,9 @@ absl::Status ShmGroup::Map(Rank rank, const Location& location) {
   };
   const int64_t area_bytes = AreaBytes(size());
   Peer& peer = peers_[rank];
-  peer.process =
-      std::make_shared<UniqueFd>(static_cast<int>(syscall(SYS_pidfd_open, location.pid, 0)));
+  UniqueFd process(static_cast<int>(syscall(SYS_pidfd_open, location.pid, 0)));
+  peer.was_gone = location.pid > 0 && !process.valid() && errno == ESRCH;
+  peer.process = std::make_shared<UniqueFd>(std::move(process));
   if (location.pid <= 0 || location.fd < 0 || location.area < 0 ||
       location.area % SharedArena::kAlignment != 0 || location.capacity < area_bytes ||
       location.area > location.capacity - area_bytes) {

@@ -106,8 +106,10 @@ class ShmGroup {
     return own_->others_closed.value.load(std::memory_order_relaxed) != 0 &&
            own_->others_closed.value.exchange(0) != 0;
   }
-  // The rank's process has ended.
-  bool HasEnded(Rank rank) const { return HasEnded(peers_[rank].process.get()); }
+  // The rank's process has ended. Known of ranks that Map was called for, whatever came of it.
+  bool HasEnded(Rank rank) const {
+    return peers_[rank].was_gone || HasEnded(peers_[rank].process.get());
+  }
 
   // As Window's.
   bool BeginTouch();
@@ -126,6 +128,7 @@ class ShmGroup {
     int64_t pid = 0;
     uint64_t address = 0;               // of the area in its process
     std::shared_ptr<UniqueFd> process;  // pidfd, where there is one
+    bool was_gone = false;              // there was no such process any more
     uint64_t rung = 0;                  // the sleep it was last rung from
   };
 

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -245,6 +246,24 @@ TEST(RangeSetTest, HoldsWhatWasAddedInAsFewRangesAsCanBe) {
       }
     }
     EXPECT_EQ(set.ranges(), runs);
+  }
+}
+
+TEST(ShmGroupTest, ARankThatHasEndedIsToldFromOneThatCannotBeMapped) {
+  auto group = ShmGroup::Create(SharedArena::Create().value(), 0, 2, /*nonce=*/5).value();
+  ShmGroup::Location location = group->location();
+  location.fd = 1 << 20;
+  EXPECT_TRUE(absl::IsUnavailable(group->Map(1, location)));
+  EXPECT_FALSE(group->HasEnded(1));
+  const pid_t child = fork();
+  ASSERT_GE(child, 0);
+  if (child == 0) _exit(0);
+  for (const bool reaped : {false, true}) {
+    siginfo_t info;
+    ASSERT_EQ(waitid(P_PID, static_cast<id_t>(child), &info, WEXITED | (reaped ? 0 : WNOWAIT)), 0);
+    location.pid = child;
+    EXPECT_TRUE(absl::IsUnavailable(group->Map(1, location)));
+    EXPECT_TRUE(group->HasEnded(1)) << reaped;
   }
 }
 
