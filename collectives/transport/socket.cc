@@ -7,6 +7,7 @@
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <sys/epoll.h>
 #include <sys/eventfd.h>
 #include <unistd.h>
 
@@ -318,6 +319,14 @@ UniqueFd MakeEventFd() {
   UniqueFd fd(eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC));
   MUSTER_CHECK(fd.valid()) << "eventfd: " << std::strerror(errno);
   return fd;
+}
+
+void EpollControl(int epoll, int operation, int fd, uint32_t events, uint64_t data) {
+  epoll_event event = {};
+  event.events = events;
+  event.data.u64 = data;
+  MUSTER_CHECK(epoll_ctl(epoll, operation, fd, &event) == 0 || errno == ENOENT)
+      << "epoll_ctl: " << std::strerror(errno);
 }
 
 void SignalEventFd(int fd) {

@@ -87,6 +87,9 @@ absl::Status ConfigureStream(int fd, absl::Duration peer_timeout, int buffer_byt
 // No more than about so many bytes wait in the kernel to be sent; 0: as many as it has room for.
 absl::Status LimitUnsent(int fd, int bytes);
 
+// epoll_ctl, of a descriptor that is open; one that is not in the epoll may be changed or removed.
+void EpollControl(int epoll, int operation, int fd, uint32_t events, uint64_t data);
+
 // A non-blocking eventfd.
 UniqueFd MakeEventFd();
 void SignalEventFd(int fd);

@@ -31,14 +31,6 @@ constexpr uint64_t kControlBit = uint64_t{1} << 32;
 constexpr uint64_t kWakeMark = uint64_t{1} << 33;
 constexpr uint64_t kAlsoMark = uint64_t{1} << 34;
 
-void EpollControl(int epoll, int operation, int fd, uint32_t events, uint64_t data) {
-  epoll_event event = {};
-  event.events = events;
-  event.data.u64 = data;
-  MUSTER_CHECK(epoll_ctl(epoll, operation, fd, &event) == 0 || errno == ENOENT)
-      << "epoll_ctl: " << std::strerror(errno);
-}
-
 }  // namespace
 
 TcpMesh::TcpMesh(MeshSpec spec, std::vector<TcpPeerSockets> sockets)

@@ -282,8 +282,7 @@ absl::Status OfiMesh::Poll(absl::Time deadline, absl::Duration spin,
     if (failure_.has_value()) return failure_.status();
     bool moved = false;
     absl::Status status = Progress(/*driving=*/true, &moved);
-    const bool woken = completed_.empty() && wake_pending_.exchange(false);
-    const bool done = !completed_.empty() || woken;
+    const bool done = !completed_.empty() || wake_pending_.exchange(false);
     const absl::Time now = absl::Now();
     const bool last = now >= deadline;
     if (status.ok() && !done && (last || pass % kPassesPerControl == kPassesPerControl - 1) &&
@@ -297,8 +296,7 @@ absl::Status OfiMesh::Poll(absl::Time deadline, absl::Duration spin,
     }
     completed->insert(completed->end(), completed_.begin(), completed_.end());
     completed_.clear();
-    if (woken) return failure_.so_far();
-    if (done || last) return absl::OkStatus();
+    if (done || last) return failure_.so_far();
     if (pass == 0) spin_until = now + spin;
     if (moved || pass == 0) {
       yield_until = std::max(now, spin_until) + kYieldFor;

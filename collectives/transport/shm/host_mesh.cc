@@ -8,13 +8,13 @@
 #include <fstream>
 #include <iterator>
 #include <map>
-#include <optional>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
+#include "base/random.h"
 #include "base/status_macros.h"
 #include "collectives/transport/mesh_peers.h"
 #include "collectives/transport/shm/introductions.h"
@@ -31,13 +31,6 @@ namespace {
 // shares none.
 constexpr uint64_t kSharesNone = 0;
 
-// FNV-1a: the same in every process and build.
-uint64_t Hash(absl::string_view text) {
-  uint64_t hash = 0xcbf29ce484222325;
-  for (const char c : text) hash = (hash ^ static_cast<unsigned char>(c)) * 0x100000001b3;
-  return hash;
-}
-
 uint64_t HostNumber(const MeshSpec& spec) {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string kernel((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
@@ -45,7 +38,7 @@ uint64_t HostNumber(const MeshSpec& spec) {
   [[maybe_unused]] const ssize_t length =
       readlink("/proc/self/ns/pid", processes.data(), processes.size() - 1);
   const uint64_t number =
-      Hash(absl::StrCat(kernel, "/", processes.data(), "/", spec.members[spec.rank].host));
+      StableHash(absl::StrCat(kernel, "/", processes.data(), "/", spec.members[spec.rank].host));
   return number == kSharesNone ? 1 : number;
 }
 
@@ -83,11 +76,14 @@ std::vector<Rank> RanksOfHost(absl::Span<const uint64_t> numbers, Rank rank) {
   return ranks;
 }
 
-// This rank's end of a group of sharing.ranks, in whose memory the others' can be mapped.
+// This rank's end of a group of sharing.ranks, in which the others' memory can be mapped; null
+// where there are others, but none on its host.
 absl::StatusOr<std::unique_ptr<ShmGroup>> MakeGroup(const Sharing& sharing, Rank rank,
+                                                    int world_size,
                                                     std::shared_ptr<SharedArena> arena) {
   if (arena == nullptr) return absl::UnavailableError("this rank has no memory to share");
   const int size = static_cast<int>(sharing.ranks.size());
+  if (size == 1 && world_size > 1) return std::unique_ptr<ShmGroup>();
   if (size > kMaxShmRanks) {
     return absl::UnavailableError(
         absl::StrCat(size, " ranks on this host; at most ", kMaxShmRanks, " share memory"));
@@ -122,12 +118,13 @@ absl::StatusOr<Sharing> FindSharing(const std::vector<TcpPeerSockets>& sockets,
   Sharing sharing;
   sharing.ranks = RanksOfHost(numbers, rank);
   const int size = static_cast<int>(sharing.ranks.size());
-  auto group = MakeGroup(sharing, rank, std::move(arena));
+  auto group = MakeGroup(sharing, rank, static_cast<int>(numbers.size()), std::move(arena));
   absl::Status status = group.status();
   MUSTER_ASSIGN_OR_RETURN(
       const std::vector<ShmGroup::Location> locations,
-      ExchangeLocations(sockets, rank, group.ok() ? (*group)->location() : ShmGroup::Location(),
-                        deadline));
+      ExchangeLocations(
+          sockets, rank,
+          group.ok() && *group != nullptr ? (*group)->location() : ShmGroup::Location(), deadline));
   for (Rank i = 0; i < size && status.ok(); ++i) {
     const Rank r = sharing.ranks[i];
     if (r != rank) status = Annotate((*group)->Map(i, locations[r]), absl::StrCat("rank ", r));
@@ -236,7 +233,6 @@ absl::StatusOr<HostMesh> ConnectHostMesh(HostMeshKind kind, TcpListener& listene
     mesh.transport = MakeShmMesh(std::move(spec), sockets, sharing);
     return mesh;
   }
-  if (sharing.ranks.size() == 1) sharing.group.reset();
   mesh.why = absl::StrCat(ExplainTwoLevels(sharing, sockets.size()), staged);
   std::unique_ptr<ShmMesh> host;
   if (sharing.group != nullptr) {

@@ -16,14 +16,6 @@ namespace {
 
 constexpr uint64_t kStopMark = 1;
 
-void EpollControl(int epoll, int operation, int fd, uint32_t events, uint64_t data) {
-  epoll_event event = {};
-  event.events = events;
-  event.data.u64 = data;
-  MUSTER_CHECK(epoll_ctl(epoll, operation, fd, &event) == 0)
-      << "epoll_ctl: " << std::strerror(errno);
-}
-
 }  // namespace
 
 TwoLevelMesh::TwoLevelMesh(std::unique_ptr<ShmMesh> host, const std::vector<Rank>& host_ranks,
