@@ -87,6 +87,17 @@ class CheckpointerTest : public ::testing::Test {
   PosixFileSystem files_;
   TemporaryDirectory directory_;
   const std::string root_ = directory_.Path("checkpoints");
+  // Two workers keep the same sealed state; the other finds what the first has written.
+  void ExpectKeptOnce(Observer& first_observer, Observer& other_observer) {
+    Checkpointer first(*job_, files_, "fleet", Incarnation{1}, first_observer);
+    Checkpointer other(*job_, files_, "fleet", Incarnation{2}, other_observer);
+    ASSERT_TRUE(other.Keep({replica_->Snapshot(), {}}, /*sealed=*/true, absl::Minutes(10)));
+    ASSERT_TRUE(first.Keep({replica_->Snapshot(), {}}, /*sealed=*/true, absl::ZeroDuration()));
+    const auto path = first_observer.AwaitKept();
+    ASSERT_TRUE(path.ok()) << path.status();
+    EXPECT_EQ(other_observer.AwaitKept().value(), *path);
+  }
+
   std::unique_ptr<Device> device_ = CreateDevice("cpu", {}).value();
   std::unique_ptr<JobContext> job_;
   std::unique_ptr<Replica> replica_;
@@ -94,13 +105,7 @@ class CheckpointerTest : public ::testing::Test {
 
 TEST_F(CheckpointerTest, ASealedStateIsPublishedByTheFirstAndFoundByTheOthers) {
   Observer first_observer, other_observer;
-  Checkpointer first(*job_, files_, "fleet", Incarnation{1}, first_observer);
-  Checkpointer other(*job_, files_, "fleet", Incarnation{2}, other_observer);
-  ASSERT_TRUE(other.Keep({replica_->Snapshot(), {}}, /*sealed=*/true, absl::Minutes(10)));
-  ASSERT_TRUE(first.Keep({replica_->Snapshot(), {}}, /*sealed=*/true, absl::ZeroDuration()));
-  const auto path = first_observer.AwaitKept();
-  ASSERT_TRUE(path.ok()) << path.status();
-  EXPECT_EQ(other_observer.AwaitKept().value(), *path);
+  ExpectKeptOnce(first_observer, other_observer);
   EXPECT_THAT(NamesOnDisk(), ElementsAre("step-00000005"));
 }
 
@@ -144,13 +149,7 @@ TEST_F(CheckpointerTest, AStateThatIsNotSealedIsSetAside) {
 TEST_F(CheckpointerTest, ASealedStateIsSetAsideOnceWhereAnotherJobHasTakenOver) {
   TakenByAnother();
   Observer first_observer, other_observer;
-  Checkpointer first(*job_, files_, "fleet", Incarnation{1}, first_observer);
-  Checkpointer other(*job_, files_, "fleet", Incarnation{2}, other_observer);
-  ASSERT_TRUE(other.Keep({replica_->Snapshot(), {}}, /*sealed=*/true, absl::Minutes(10)));
-  ASSERT_TRUE(first.Keep({replica_->Snapshot(), {}}, /*sealed=*/true, absl::ZeroDuration()));
-  const auto path = first_observer.AwaitKept();
-  ASSERT_TRUE(path.ok()) << path.status();
-  EXPECT_EQ(other_observer.AwaitKept().value(), *path);
+  ExpectKeptOnce(first_observer, other_observer);
   EXPECT_THAT(NamesOnDisk(), ElementsAre("owner.json", "unsealed-step-00000005-0000000000000001"));
   EXPECT_THAT(std::string(first_observer.failure().message()),
               HasSubstr("by job k of fleet other fleet"));
