@@ -11,6 +11,11 @@
 namespace muster::bench {
 namespace {
 
+// Of a round. With fewer, ranks that begin a round at different times would be a part of what is
+// measured.
+constexpr int kLeastIterations = 3;
+constexpr int kMostIterations = 2000;
+
 // One implementation's way with one trial, out of place or in place.
 struct Contest {
   ChildGroup* group = nullptr;
@@ -52,12 +57,12 @@ std::vector<Row> MeasureSize(const BenchSettings& settings, Kind kind, uint64_t 
       if (in_place && !(settings.in_place && WorksInPlace(kind))) continue;
       Contest contest = {group, &rows.back(), trial, {}, 0};
       contest.trial.in_place = in_place;
-      contest.trial.iterations = 3;
-      // Also warms up buffers and connections.
-      const std::optional<double> first = group->Measure(contest.trial, &contest.wrong);
-      if (!first.has_value()) continue;
-      contest.trial.iterations =
-          std::clamp(static_cast<int>(settings.round_ms * 1000 / *first), 1, 2000);
+      contest.trial.iterations = kLeastIterations;
+      // Warms up buffers and connections.
+      if (!group->Measure(contest.trial, &contest.wrong).has_value()) continue;
+      const double warm_us = *group->Measure(contest.trial, &contest.wrong);
+      contest.trial.iterations = std::clamp(static_cast<int>(settings.round_ms * 1000 / warm_us),
+                                            kLeastIterations, kMostIterations);
       contests.push_back(std::move(contest));
     }
   }

@@ -42,11 +42,17 @@ HWY_INLINE void StoreSome(typename Codec::V first, typename Codec::V second, uin
 
 // How far ahead of the loop caches are told what it comes to. Of several streams at once a core
 // follows few by itself, and a line to be written it would fetch only when the store is there.
+// Vectors past the caches come from memory, which is farther: into the second level, since so much
+// of several streams would push itself out of the first.
 constexpr size_t kAheadBytes = 2048;
+constexpr size_t kStreamAheadBytes = 8192;
 constexpr size_t kLineBytes = 64;
 
+template <bool kStream>
 HWY_INLINE void PrefetchToRead(const uint8_t* from, size_t bytes) {
-  for (size_t i = 0; i < bytes; i += kLineBytes) __builtin_prefetch(from + i);
+  for (size_t i = 0; i < bytes; i += kLineBytes) {
+    __builtin_prefetch(from + i, /*rw=*/0, kStream ? 2 : 3);
+  }
 }
 HWY_INLINE void PrefetchToWrite(const uint8_t* from, size_t bytes) {
   for (size_t i = 0; i < bytes; i += kLineBytes) {
@@ -147,18 +153,19 @@ struct ManyLoop {
     const size_t terms = source_count;
     const size_t places = target_count;
     const bool divides = divisor != 1;
+    constexpr size_t kAhead = kStream ? kStreamAheadBytes : kAheadBytes;
     typename Codec::V v0, v1, v2, v3, w0, w1;
     size_t i = begin;
     for (; i + 2 * step <= end; i += 2 * step) {
       const size_t at = i * kBytes;
       // Not beyond the end: what lies there may be another rank's to work on.
-      const bool fetches = i + kAheadBytes / kBytes < end;
-      if (fetches) PrefetchToRead(from[0] + at + kAheadBytes, 2 * stride);
+      const bool fetches = i + kAhead / kBytes < end;
+      if (fetches) PrefetchToRead<kStream>(from[0] + at + kAhead, 2 * stride);
       Codec::Load(from[0] + at, v0, v1);
       Codec::Load(from[0] + at + stride, v2, v3);
       for (size_t k = 1; k < terms; ++k) {
         const uint8_t* const source = from[k] + at;
-        if (fetches) PrefetchToRead(source + kAheadBytes, 2 * stride);
+        if (fetches) PrefetchToRead<kStream>(source + kAhead, 2 * stride);
         Codec::Load(source, w0, w1);
         v0 = Op::Apply(d, v0, w0);
         v1 = Op::Apply(d, v1, w1);
@@ -174,7 +181,7 @@ struct ManyLoop {
       }
       for (size_t t = 0; t < places; ++t) {
         uint8_t* const target = to[t] + at;
-        if (fetches && !kStream) PrefetchToWrite(target + kAheadBytes, 2 * stride);
+        if (fetches && !kStream) PrefetchToWrite(target + kAhead, 2 * stride);
         Codec::template Store<kStream>(v0, v1, target);
         Codec::template Store<kStream>(v2, v3, target + stride);
       }
