@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -38,7 +39,8 @@ TcpMesh::TcpMesh(MeshSpec spec, std::vector<TcpPeerSockets> sockets)
       epoll_(epoll_create1(EPOLL_CLOEXEC)),
       watch_epoll_(epoll_create1(EPOLL_CLOEXEC)),
       wake_(MakeEventFd()),
-      watch_wake_(MakeEventFd()) {
+      watch_wake_(MakeEventFd()),
+      shares_cores_(local_world_size() > static_cast<int>(std::thread::hardware_concurrency())) {
   MUSTER_CHECK(epoll_.valid() && watch_epoll_.valid()) << "epoll_create1: " << std::strerror(errno);
   MUSTER_CHECK_EQ(sockets.size(), spec_.members.size());
   EpollControl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), EPOLLIN, kWakeMark);
@@ -253,7 +255,14 @@ absl::Status TcpMesh::Poll(absl::Time deadline, absl::Duration spin,
     const bool spinning = !last && now < spin_until;
     // While spinning, epoll (control connections, large meshes) is asked now and then only.
     if (spinning && round % 8 != 7 && connections_.size() <= kDirectConnections) continue;
-    status = Block(last || spinning ? 0 : PollTimeoutMs(deadline), completed);
+    const auto look = [&]() ABSL_NO_THREAD_SAFETY_ANALYSIS {
+      status = Block(0, completed);
+      return !status.ok() || completed->size() > before || wake_pending_.load();
+    };
+    const bool gives_way = shares_cores_ && !last && !spinning;
+    if (!gives_way || !give_way_.Until(deadline, GiveWay::kLongest, look)) {
+      status = Block(last || spinning ? 0 : PollTimeoutMs(deadline), completed);
+    }
     if (!status.ok()) {
       failure_.Record(std::move(status), std::nullopt);
       return failure_.status();

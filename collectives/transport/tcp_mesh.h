@@ -14,6 +14,7 @@
 
 #include "absl/base/thread_annotations.h"
 #include "base/mutex.h"
+#include "collectives/transport/give_way.h"
 #include "collectives/transport/mesh_peers.h"
 #include "collectives/transport/mesh_transport.h"
 #include "collectives/transport/socket.h"
@@ -98,6 +99,7 @@ class TcpMesh : public MeshTransport {
   UniqueFd wake_;
   UniqueFd watch_wake_;
   std::atomic<bool> wake_pending_{false};
+  const bool shares_cores_;  // ranks of this host have no core each
 
   // Held by the driver inside Post* and Poll, and by Close to wait the driver out.
   mutable Mutex drive_mu_;
@@ -106,6 +108,7 @@ class TcpMesh : public MeshTransport {
   StagingBuffer staging_ ABSL_GUARDED_BY(drive_mu_);
   // Receives that a message taken in early served at once; reported by the next Poll.
   std::vector<uint64_t> served_at_post_ ABSL_GUARDED_BY(drive_mu_);
+  GiveWay give_way_ ABSL_GUARDED_BY(drive_mu_);
   bool closed_ ABSL_GUARDED_BY(drive_mu_) = false;
   bool shares_wire_ ABSL_GUARDED_BY(drive_mu_) = false;
   int sent_alone_ ABSL_GUARDED_BY(drive_mu_) = 0;  // large messages in a row

@@ -1,7 +1,5 @@
 #include "collectives/transport/shm/shm_mesh.h"
 
-#include <sched.h>
-
 #include <algorithm>
 #include <bit>
 #include <utility>
@@ -21,12 +19,6 @@ constexpr int kLooksAlone = 20;
 constexpr int kLooksBetween = 16;
 // Pieces of large messages moved in one pass.
 constexpr int kPiecesPerPass = 4;
-// Giving way costs a fraction of a sleep and its wake-up where the cores are busy with ranks that
-// soon do the same. It ends after this long, and is left alone for some waits where another kept
-// the core for long: then it is computing, and better woken from.
-constexpr absl::Duration kGiveWay = absl::Microseconds(100);
-constexpr absl::Duration kCoreWasKept = absl::Microseconds(200);
-constexpr int kWaitsToSleep = 32;
 // How long a rank that leaves waits for peers to make room for its last words.
 constexpr absl::Duration kFlush = absl::Seconds(1);
 
@@ -214,30 +206,14 @@ bool ShmMesh::Look(int times) const {
   return false;
 }
 
-bool ShmMesh::GiveWay(absl::Time deadline, absl::Duration longest, int looks) {
-  if (waits_to_sleep_ > 0) {
-    --waits_to_sleep_;
-    return false;
-  }
-  absl::Time before = absl::Now();
-  const absl::Time until = std::min(deadline, before + longest);
-  while (before < until) {
-    sched_yield();
-    const bool has_work = Look(looks);
-    const absl::Time now = absl::Now();
-    if (now - before > kCoreWasKept) waits_to_sleep_ = kWaitsToSleep;
-    if (has_work) return true;
-    before = now;
-  }
-  return false;
-}
-
 bool ShmMesh::AwaitWork(absl::Time deadline, absl::Duration spin) {
   const bool spins = spin > absl::ZeroDuration();
   if (spins && Look(kLooksAlone)) return true;
-  const absl::Duration longest = window_.ranks_share_cores() ? std::max(spin, kGiveWay) : spin;
+  const absl::Duration longest =
+      window_.ranks_share_cores() ? std::max(spin, GiveWay::kLongest) : spin;
   const bool gives_way = longest > absl::ZeroDuration();
-  if (gives_way && GiveWay(deadline, longest, spins ? kLooksBetween : 1)) return true;
+  const int looks = spins ? kLooksBetween : 1;
+  if (gives_way && give_way_.Until(deadline, longest, [&] { return Look(looks); })) return true;
   const absl::Time now = absl::Now();
   if (now >= deadline) return false;
   group_->Sleep(deadline - now, [this] { return HasWork(); });

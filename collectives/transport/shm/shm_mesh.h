@@ -18,6 +18,7 @@
 #include "absl/base/thread_annotations.h"
 #include "base/mutex.h"
 #include "collectives/transport/control_links.h"
+#include "collectives/transport/give_way.h"
 #include "collectives/transport/mesh_peers.h"
 #include "collectives/transport/mesh_transport.h"
 #include "collectives/transport/shm/shm_group.h"
@@ -75,8 +76,6 @@ class ShmMesh : public MeshTransport {
   bool AwaitWork(absl::Time deadline, absl::Duration spin);
   // True: there is, at once or within so many looks.
   bool Look(int times) const;
-  // The same, with sched_yield before each so many looks.
-  bool GiveWay(absl::Time deadline, absl::Duration longest, int looks);
   // Takes in what the control connections say.
   absl::Status ReadControl() ABSL_EXCLUSIVE_LOCKS_REQUIRED(drive_mu_);
   // Fails if a peer that has left owes something, or was owed something.
@@ -96,7 +95,7 @@ class ShmMesh : public MeshTransport {
   ShmReceiver receiver_;
   ControlLinks control_;
   const size_t posted_words_;
-  int waits_to_sleep_ = 0;  // waits that are not to give way
+  GiveWay give_way_;
 
   // Held by the driver inside Post* and Poll, and by Close to wait the driver out.
   Mutex drive_mu_;
