@@ -14,6 +14,8 @@ constexpr size_t kMaxChosen = 1024;
 
 std::string WhyByRule(Algorithm algorithm, int64_t direct_limit_bytes) {
   switch (algorithm) {
+    case Algorithm::kOneShot:
+      return "one hop; so short that it counts more than the bytes";
     case Algorithm::kDirect:
     case Algorithm::kBinomialTree:
       return absl::StrCat("fewest messages in a row; for up to ", direct_limit_bytes, " bytes");

@@ -217,18 +217,25 @@ absl::Status Engine::CheckDeadline() {
   return late.empty() ? status : WithCulprit(status, late.front());
 }
 
+bool Engine::RunLocal() {
+  for (const auto& execution : active_) {
+    if (execution->RunLocal()) return true;
+  }
+  return false;
+}
+
 absl::Status Engine::Progress(absl::Time deadline, bool awaited,
                               std::vector<std::shared_ptr<Operation>>* finished) {
   MUSTER_ASSIGN_OR_RETURN(bool met, MeetAtOnce(awaited));
   // Without a look at anything else: whatever fails keeps later operations from getting so far.
   if (TakeFromWindow(finished)) return absl::OkStatus();
-  bool ran = false;
-  for (const auto& execution : active_) ran = ran || execution->RunLocal();
+  bool ran = RunLocal();
   if (active() > 0) deadline = std::min(deadline, FrontOperation().deadline);
   const bool alone = transport_.world_size() == 1;
+  const bool front_done = !active_.empty() && active_.front()->done();
   completed_.clear();
-  if (!(alone && ran)) {
-    const bool at_once = ran || (!active_.empty() && active_.front()->done());
+  if (!(alone && ran) && !front_done) {
+    const bool at_once = ran;
     // A meet is soon over where each rank has a core: worth a constant spin. What comes by a
     // connection may be long in coming.
     const bool meets = active_.empty() && in_window_.has_value();
@@ -254,6 +261,8 @@ absl::Status Engine::Progress(absl::Time deadline, bool awaited,
       execution->Completed(token);
     }
   }
+  // What came may have been all that was missing.
+  if (!ran && !completed_.empty() && RunLocal()) ++moves_;
   while (!active_.empty() && active_.front()->done()) {
     finished->push_back(active_.front()->shared_operation());
     active_.pop_front();

@@ -97,6 +97,8 @@ class Engine {
   bool IsAhead(const Fingerprint& theirs) const;
   const Fingerprint* OurCall(const Fingerprint& theirs) const;
   void OpenSends();
+  // Some local work of the first operation that has any ready. False: none has.
+  bool RunLocal();
   Execution* Find(int slot);
   // Moves the operation in the window on: begins it when its turn has come, or after a meet.
   absl::Status AdvanceWindow(bool met);

@@ -13,6 +13,9 @@ namespace {
 constexpr int kStepBits = 64 - Execution::kSlotBits - kSegmentBits;
 constexpr uint64_t kFingerprintStep = (uint64_t{1} << kStepBits) - 1;
 
+// Of local steps at a time, before messages are looked after again.
+constexpr int64_t kLocalBytes = 32 << 10;
+
 uint64_t TokenOf(int slot, uint64_t step, int32_t segment) {
   return (static_cast<uint64_t>(slot) << (64 - Execution::kSlotBits)) | (step << kSegmentBits) |
          static_cast<uint64_t>(segment);
@@ -234,6 +237,16 @@ void Execution::SegmentDone(int32_t index, int32_t segment) {
 }
 
 bool Execution::RunLocal() {
+  int64_t bytes = 0;
+  while (bytes < kLocalBytes) {
+    const int64_t moved = RunLocalSegment();
+    if (moved == 0) break;
+    bytes += moved;
+  }
+  return bytes > 0;
+}
+
+int64_t Execution::RunLocalSegment() {
   const std::vector<int32_t>& local = plan_.local_steps;
   while (first_local_ < local.size() &&
          steps_[local[first_local_]].done == plan_.steps[local[first_local_]].segments) {
@@ -246,9 +259,9 @@ bool Execution::RunLocal() {
     const int32_t segment = state.started++;
     RunSegment(step, segment);
     SegmentDone(local[i], segment);
-    return true;
+    return plan_.SegmentSize(step, segment) * static_cast<int64_t>(element_bytes_);
   }
-  return false;
+  return 0;
 }
 
 void Execution::RunSegment(const PlanStep& step, int32_t segment) {

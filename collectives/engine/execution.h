@@ -50,7 +50,7 @@ class Execution : public PieceConsumer {
 
   // A transport operation with this token is complete.
   void Completed(uint64_t token);
-  // Does a segment of local work, if one is ready. False: none was.
+  // Does local work that is ready: a segment, or several small ones. False: none was.
   bool RunLocal();
   bool done() const { return left_ == 0 && unheard_ == 0; }
 
@@ -86,6 +86,8 @@ class Execution : public PieceConsumer {
   void KeepStep();
   void Post(int32_t index, int32_t segment);
   void SegmentDone(int32_t index, int32_t segment);
+  // The bytes of a segment that was ready and has been run, or 0.
+  int64_t RunLocalSegment();
   void RunSegment(const PlanStep& step, int32_t segment);
 
   const std::shared_ptr<Operation> operation_;
