@@ -63,13 +63,16 @@ int64_t MonotonicNs() {
 
 // A rank's life, in its process. Returns the exit code.
 int RunRank(const Settings& settings, const std::string& transport, int rank, Exchange& exchange,
-            Board& board) {
+            Board& board, bool explains) {
   MusterOptions muster = settings.muster;
   if (transport == "shm+tcp") muster.hosts = 2;
   absl::StatusOr<MusterEnd> end = JoinMesh(transport, rank, exchange, muster);
   if (!end.ok()) {
     std::fprintf(stderr, "bench-abort: rank %d: %s\n", rank, end.status().ToString().c_str());
     return 1;
+  }
+  if (explains && rank == 0 && !end->explanation.empty()) {
+    std::fprintf(stderr, "# %s\n", end->explanation.c_str());
   }
   auto communicator = Communicator::Create(std::move(end->transport),
                                            CommunicatorOptionsOf(muster, settings.ranks));
@@ -133,7 +136,9 @@ void Repeat(const Settings& settings, const std::string& transport, int repetiti
   std::vector<pid_t> pids;
   for (int rank = 0; rank < settings.ranks; ++rank) {
     const pid_t pid = fork();
-    if (pid == 0) std::_Exit(RunRank(settings, transport, rank, exchange, board));
+    if (pid == 0) {
+      std::_Exit(RunRank(settings, transport, rank, exchange, board, /*explains=*/repetition == 0));
+    }
     if (pid < 0) std::exit(1);
     pids.push_back(pid);
   }

@@ -66,6 +66,10 @@ void AddOptions(CLI::App& app, Flags& flags) {
   app.add_option("--algorithms", groups.algorithms, "Muster: auto, or names such as ring,direct")
       ->delimiter(',');
   app.add_option("--json", settings.json, "Writes an array of flat objects there");
+  app.add_flag(
+      "--tune,!--no-tune", groups.muster.tunes,
+      "Muster: auto goes by what the mesh was measured to be, as in a job (the default), or "
+      "by size");
   app.add_option("--channels", groups.muster.channels,
                  "Muster: connections per peer of TCP and gRPC");
   app.add_option("--socket-buffer", groups.muster.socket_buffer_bytes,
@@ -87,6 +91,7 @@ int Main(int argc, char** argv) {
   settings.groups.transports = {"inproc", "tcp"};
   settings.groups.algorithms = {"auto"};
   settings.groups.peers = {"openmpi", "gloo", "bound"};
+  settings.groups.muster.tunes = true;
   for (const Kind kind : KindsOfThisProgram()) flags.collectives.emplace_back(Name(kind));
   CLI::App app("Measures collectives, beside Open MPI and Gloo where they are installed.");
   if (flags.collectives.size() > 1) {

@@ -15,6 +15,7 @@
 #include "collectives/transport/ofi/ofi_transport.h"
 #include "collectives/transport/shm/host_mesh.h"
 #include "collectives/transport/tcp_transport.h"
+#include "collectives/tuner/measure.h"
 
 namespace muster::bench {
 namespace {
@@ -73,8 +74,11 @@ int HostOf(int rank, int ranks, int hosts) { return rank * hosts / ranks; }
 class MusterRank : public BenchRank {
  public:
   MusterRank(std::unique_ptr<Communicator> communicator, std::shared_ptr<SharedArena> arena,
-             int hosts)
-      : arena_(std::move(arena)), communicator_(std::move(communicator)), hosts_(hosts) {}
+             const MusterOptions& options)
+      : arena_(std::move(arena)),
+        communicator_(std::move(communicator)),
+        hosts_(options.hosts),
+        is_to_tune_(options.tunes) {}
 
   bool Supports(const Trial& trial) const override {
     const absl::string_view variant = trial.variant;
@@ -91,6 +95,11 @@ class MusterRank : public BenchRank {
     CollectiveOptions options;
     options.caller_waits = true;
     options.algorithm = AlgorithmOf(trial.kind, trial.variant);
+    // Not when the ranks start, as others do then.
+    if (options.algorithm == Algorithm::kAuto && std::exchange(is_to_tune_, false)) {
+      communicator_->SetModel(
+          std::make_shared<LinkModel>(OrDie(MeasureLinks(*communicator_, MeasureOptions()))));
+    }
     const absl::Status status = trial.kind == Kind::kSendReceive
                                     ? SendReceive(trial, input, output, options)
                                     : Issue(trial, input, output, options).Wait();
@@ -151,6 +160,7 @@ class MusterRank : public BenchRank {
   std::vector<int64_t> counts_;
   const std::unique_ptr<Communicator> communicator_;
   const int hosts_;
+  bool is_to_tune_;
 };
 
 }  // namespace
@@ -208,7 +218,7 @@ absl::StatusOr<MusterEnd> JoinMesh(const std::string& transport, int rank, Excha
     if (options.packet_bytes > 0) ofi.packet_bytes = options.packet_bytes;
     MUSTER_ASSIGN_OR_RETURN(auto connected,
                             OfiTransport::Connect(*end.listener, std::move(spec), ofi, deadline));
-    if (rank == 0) std::fprintf(stderr, "# ofi: %s\n", connected->explanation().c_str());
+    end.explanation = absl::StrCat("ofi: ", connected->explanation());
     end.transport = std::move(connected);
   } else if (transport == "grpc") {
     MUSTER_ASSIGN_OR_RETURN(end.transport,
@@ -233,8 +243,9 @@ bool CanMeasure(Kind kind, ElementType type, const std::string& algorithm, int h
 }
 
 std::unique_ptr<BenchRank> MakeMusterRank(std::unique_ptr<Communicator> communicator,
-                                          std::shared_ptr<SharedArena> arena, int hosts) {
-  return std::make_unique<MusterRank>(std::move(communicator), std::move(arena), hosts);
+                                          std::shared_ptr<SharedArena> arena,
+                                          const MusterOptions& options) {
+  return std::make_unique<MusterRank>(std::move(communicator), std::move(arena), options);
 }
 
 int ServeMuster(const std::string& transport, int ranks, bool registered,
@@ -244,16 +255,19 @@ int ServeMuster(const std::string& transport, int ranks, bool registered,
     return ServeRanks(ranks, /*processes=*/false, [&](int rank, Exchange&) {
       return MakeMusterRank(
           OrDie(Communicator::Create(std::move(mesh[rank]), CommunicatorOptionsOf(options, ranks))),
-          nullptr, options.hosts);
+          nullptr, options);
     });
   }
   // Of this process's one rank; outlives it.
   MusterEnd end;
   return ServeRanks(ranks, /*processes=*/true, [&](int rank, Exchange& exchange) {
     end = OrDie(JoinMesh(transport, rank, exchange, options));
+    if (rank == 0 && !end.explanation.empty()) {
+      std::fprintf(stderr, "# %s\n", end.explanation.c_str());
+    }
     return MakeMusterRank(OrDie(Communicator::Create(std::move(end.transport),
                                                      CommunicatorOptionsOf(options, ranks))),
-                          registered ? end.arena : nullptr, options.hosts);
+                          registered ? end.arena : nullptr, options);
   });
 }
 

@@ -27,6 +27,8 @@ struct MusterOptions {
   int spin_us = -1;                 // negative: the default
   std::string provider = "auto";    // of libfabric
   int packet_bytes = 0;             // of libfabric; 0: the default
+  // The ranks measure their mesh, as workers do, before "auto" is first asked for.
+  bool tunes = false;
   // Hosts that the ranks are on, as far as Muster knows, as many in a row on each.
   int hosts = 1;
 };
@@ -37,6 +39,7 @@ struct MusterEnd {
   std::unique_ptr<GrpcListener> server;  // over gRPC
   std::shared_ptr<SharedArena> arena;
   std::unique_ptr<Transport> transport;
+  std::string explanation;  // one line of what is in use and why, where there was a choice
 };
 
 // Connects this process with the others of `exchange` by "shm", "tcp", "shm+tcp"
@@ -52,7 +55,8 @@ bool CanMeasure(Kind kind, ElementType type, const std::string& algorithm, int h
 // A rank over a communicator of ranks on so many hosts. The variant names the algorithm. With
 // `arena` its buffers are shared with the other ranks.
 std::unique_ptr<BenchRank> MakeMusterRank(std::unique_ptr<Communicator> communicator,
-                                          std::shared_ptr<SharedArena> arena, int hosts);
+                                          std::shared_ptr<SharedArena> arena,
+                                          const MusterOptions& options);
 
 // Serves (rank_group.h) until its input ends and returns the exit code. `transport` is as for
 // JoinMesh, or "inproc". With `registered` in buffers that the ranks share.

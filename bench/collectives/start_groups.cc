@@ -49,7 +49,8 @@ Words OwnCommand(const std::string& serve, int ranks, const MusterOptions& optio
           "--packet",
           std::to_string(options.packet_bytes),
           "--hosts",
-          std::to_string(options.hosts)};
+          std::to_string(options.hosts),
+          options.tunes ? "--tune" : "--no-tune"};
 }
 
 Words MpiCommand(const Words& transport, int ranks, const std::string& program) {
