@@ -303,7 +303,7 @@ int Main(int argc, char** argv) {
       ->check(CLI::Range(0, 8));
   switch_job->add_option("--algorithm", change.algorithm,
                          "auto, ring, direct, recursive-doubling, halving-doubling, double-tree, "
-                         "hierarchical, star or window");
+                         "hierarchical, star, window or one-shot");
   switch_job->add_option("--transport", change.transport,
                          "auto, tcp, shared_memory, libfabric, grpc");
   switch_job->add_option("--timeout-s", switch_timeout_s, "Wait so long for it to be in force")

@@ -31,6 +31,8 @@ const char* Name(SyncAlgorithm algorithm) {
       return "star";
     case SyncAlgorithm::kWindow:
       return "window";
+    case SyncAlgorithm::kOneShot:
+      return "one-shot";
   }
   return "unknown";
 }

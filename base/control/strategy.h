@@ -25,6 +25,7 @@ enum class SyncAlgorithm : uint8_t {
   kHierarchical,
   kStar,
   kWindow,
+  kOneShot,
 };
 enum class SyncTransport : uint8_t { kAutomatic, kTcp, kSharedMemory, kLibfabric, kGrpc };
 

@@ -16,6 +16,7 @@ bool Takes(const Strategy& strategy, SyncAlgorithm algorithm) {
     case SyncAlgorithm::kDoubleTree:
     case SyncAlgorithm::kStar:
     case SyncAlgorithm::kWindow:
+    case SyncAlgorithm::kOneShot:
       return !strategy.sharded();
   }
   return false;

@@ -260,7 +260,7 @@ absl::Status Change(const StrategyChange& change, v1::Strategy* strategy) {
       !v1::Communication::Algorithm_Parse(algorithm, &named_algorithm)) {
     return absl::InvalidArgumentError(absl::StrCat(
         "--algorithm: expected auto, ring, direct, recursive-doubling, halving-doubling, "
-        "double-tree, hierarchical, star or window, got ",
+        "double-tree, hierarchical, star, window or one-shot, got ",
         change.algorithm));
   }
   if (!algorithm.empty()) strategy->set_algorithm(named_algorithm);

@@ -62,6 +62,7 @@ bool IsCanonical(SyncAlgorithm algorithm) {
     case SyncAlgorithm::kDirect:
     case SyncAlgorithm::kStar:
     case SyncAlgorithm::kWindow:
+    case SyncAlgorithm::kOneShot:
       return true;
     case SyncAlgorithm::kRecursiveDoubling:
     case SyncAlgorithm::kHalvingDoubling:

@@ -22,6 +22,8 @@ constexpr int64_t kLeastSegment = 16 << 10;
 constexpr int64_t kMostSegment = 4 << 20;
 // Of larger meshes the cost is evaluated for some ranks alone.
 constexpr int kMostEvaluated = 32;
+// In one shot a rank holds the others' whole vectors: nobody asked for so much memory.
+constexpr int64_t kMostHeldBytes = int64_t{4} << 20;
 
 bool IsInteger(DType dtype) {
   switch (dtype) {
@@ -43,6 +45,11 @@ bool IsRingOfTwo(Algorithm algorithm, int size) {
   return size <= 2 &&
          (algorithm == Algorithm::kHalvingDoubling || algorithm == Algorithm::kDoubleTree ||
           algorithm == Algorithm::kHierarchical);
+}
+
+bool MayHoldAll(const ChoiceRequest& request) {
+  const int64_t held = kMostHeldBytes / std::max(1, request.size - 1);
+  return request.count <= held / static_cast<int64_t>(SizeOf(request.dtype));
 }
 
 int64_t WholeCount(const ScheduleRequest& request) {
@@ -216,6 +223,7 @@ AlgorithmChoice Choose(const LinkModel& model, const ChoiceRequest& request) {
   for (const Algorithm algorithm : AlgorithmsOf(request.collective)) {
     if (algorithm == Algorithm::kHierarchical && request.hosts.empty()) continue;
     if (IsRingOfTwo(algorithm, request.size)) continue;
+    if (algorithm == Algorithm::kOneShot && !MayHoldAll(request)) continue;
     if (!ValidateRequest(ToScheduleRequest(request, algorithm)).ok()) continue;
     if (!request.any_order &&
         !KeepsBits(request.collective, algorithm, request.dtype, request.size)) {

@@ -72,11 +72,18 @@ std::optional<Enum> FromName(absl::Span<const Enum> all, absl::string_view name)
   return std::nullopt;
 }
 
-constexpr Algorithm kAlgorithms[] = {
-    Algorithm::kRing,       Algorithm::kDirect,          Algorithm::kRecursiveDoubling,
-    Algorithm::kDoubleTree, Algorithm::kHierarchical,    Algorithm::kHalvingDoubling,
-    Algorithm::kStar,       Algorithm::kBruck,           Algorithm::kBinomialTree,
-    Algorithm::kWindow,     Algorithm::kScatterAllGather};
+constexpr Algorithm kAlgorithms[] = {Algorithm::kRing,
+                                     Algorithm::kDirect,
+                                     Algorithm::kRecursiveDoubling,
+                                     Algorithm::kDoubleTree,
+                                     Algorithm::kHierarchical,
+                                     Algorithm::kHalvingDoubling,
+                                     Algorithm::kStar,
+                                     Algorithm::kBruck,
+                                     Algorithm::kBinomialTree,
+                                     Algorithm::kWindow,
+                                     Algorithm::kScatterAllGather,
+                                     Algorithm::kOneShot};
 
 // Reads one line after the other into a model.
 class Reader {

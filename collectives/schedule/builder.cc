@@ -79,6 +79,17 @@ void ScheduleBuilder::AddCopy(Slice source, Slice target) {
   Add({.kind = StepKind::kCopy, .source = source, .target = target});
 }
 
+void ScheduleBuilder::AddWholeSum(const std::vector<Slice>& contributions) {
+  for (Rank chunk = 0; chunk < size(); ++chunk) {
+    ScheduleStep sum = {.kind = StepKind::kReduce, .target = Output(chunk), .completes_sum = true};
+    for (int ahead = 1; ahead <= size(); ++ahead) {
+      sum.sources.push_back(
+          ChunksIn(contributions[Wrap(chunk + ahead, size())], {chunk, chunk + 1}));
+    }
+    Add(std::move(sum));
+  }
+}
+
 void ScheduleBuilder::AddShift(int index, int distance, std::vector<ScheduleStep> sends,
                                std::vector<ScheduleStep> receives) {
   if ((index / distance) % 2 == 1) std::swap(sends, receives);

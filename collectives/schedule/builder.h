@@ -80,6 +80,8 @@ class ScheduleBuilder {
   void Add(ScheduleStep step);
   // target = source, unless they are the same memory.
   void AddCopy(Slice source, Slice target);
+  // Output = the sum of whole vectors, one of each rank, each chunk in its canonical order.
+  void AddWholeSum(const std::vector<Slice>& contributions);
   // One round in which member i of `size` sends to i + distance and receives from i - distance; 0 <
   // distance < size. Whoever stands at an odd multiple of `distance` receives first: each cycle of
   // the shift has at least one member that sends first (those below `distance`) and one that

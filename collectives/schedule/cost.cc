@@ -81,6 +81,12 @@ ScheduleCost AllReduceCost(const ScheduleRequest& request) {
     case Algorithm::kStar:
       return StarReduceCost(request) +
              WholeVectors(request, OneHop(request.size), is_root ? request.size - 1 : 0);
+    case Algorithm::kOneShot: {
+      ScheduleCost cost = WholeVectors(request, OneHop(request.size), request.size - 1);
+      cost.scratch_count = cost.elements_sent;
+      cost.elements_reduced = cost.elements_sent;
+      return cost;
+    }
     case Algorithm::kAuto:
     case Algorithm::kWindow:
     case Algorithm::kBruck:
@@ -245,6 +251,7 @@ bool HopsAreExact(const ScheduleRequest& request) {
     case Algorithm::kDoubleTree:
     case Algorithm::kStar:
     case Algorithm::kBinomialTree:
+    case Algorithm::kOneShot:
       return true;
     // Not every round passes on what the one before brought, unless the size is a power of two.
     case Algorithm::kHalvingDoubling:

@@ -1,5 +1,7 @@
 #include "collectives/schedule/make_schedule.h"
 
+#include <algorithm>
+
 #include "base/check.h"
 #include "base/status_macros.h"
 #include "collectives/schedule/all_to_all.h"
@@ -10,6 +12,7 @@
 #include "collectives/schedule/double_tree.h"
 #include "collectives/schedule/hierarchical.h"
 #include "collectives/schedule/hierarchical_push_pull.h"
+#include "collectives/schedule/one_shot.h"
 #include "collectives/schedule/push_pull.h"
 #include "collectives/schedule/recursive_doubling.h"
 #include "collectives/schedule/ring.h"
@@ -38,6 +41,7 @@ constexpr Row kGenerators[] = {
     {Collective::kAllReduce, Algorithm::kDoubleTree, schedule_internal::DoubleTreeAllReduce},
     {Collective::kAllReduce, Algorithm::kHierarchical, schedule_internal::HierarchicalAllReduce},
     {Collective::kAllReduce, Algorithm::kStar, schedule_internal::StarAllReduce},
+    {Collective::kAllReduce, Algorithm::kOneShot, schedule_internal::OneShotAllReduce},
     {Collective::kReduceScatter, Algorithm::kRing, schedule_internal::RingReduceScatter},
     {Collective::kReduceScatter, Algorithm::kDirect, schedule_internal::DirectReduceScatter},
     {Collective::kReduceScatter, Algorithm::kHalvingDoubling,
@@ -84,6 +88,14 @@ absl::StatusOr<Schedule> MakeSchedule(const ScheduleRequest& request) {
   return Schedule();
 }
 
+namespace {
+
+// That a rank may send in one shot: as long as this takes no longer than a hop. On loopback an
+// all-reduce is faster directly from there on.
+constexpr int64_t kOneShotBytes = 48 << 10;
+
+}  // namespace
+
 Algorithm ChooseAlgorithm(Collective collective, bool half_precision, int64_t bytes, int size,
                           int64_t direct_limit_bytes) {
   MUSTER_CHECK(bytes >= 0 && size >= 1) << bytes << " bytes, " << size << " ranks";
@@ -103,6 +115,8 @@ Algorithm ChooseAlgorithm(Collective collective, bool half_precision, int64_t by
       // The ring would run the direct exchange anyway (ring.h).
       return small || half_precision ? Algorithm::kDirect : Algorithm::kRing;
     case Collective::kAllReduce:
+      if (small && bytes <= kOneShotBytes / std::max(1, size - 1)) return Algorithm::kOneShot;
+      break;
     case Collective::kAllGather:
     case Collective::kReduce:
       break;

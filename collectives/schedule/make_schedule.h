@@ -18,8 +18,9 @@ absl::StatusOr<Schedule> MakeSchedule(const ScheduleRequest& request);
 
 // What kAuto stands for; a pure function of what all ranks know alike. `bytes` is the size of the
 // whole vector (for reduce-scatter and all-gather the sum over all chunks). Messages up to
-// `direct_limit_bytes` go directly (few hops), larger ones around the ring (each link carries each
-// byte once, and the executor pipelines). A broadcast goes down the binomial tree up to the limit.
+// `direct_limit_bytes` go directly (few hops; of an all-reduce in one shot while what a rank sends
+// is so little that the hop counts), larger ones around the ring (each link carries each byte once,
+// and the executor pipelines). A broadcast goes down the binomial tree up to the limit.
 // Collectives with no ring, and barriers, answer kDirect. Never one that leaves the canonical
 // order.
 Algorithm ChooseAlgorithm(Collective collective, bool half_precision, int64_t bytes, int size,

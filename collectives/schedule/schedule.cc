@@ -90,6 +90,8 @@ const char* Name(Algorithm algorithm) {
       return "window";
     case Algorithm::kScatterAllGather:
       return "scatter-all-gather";
+    case Algorithm::kOneShot:
+      return "one-shot";
   }
   return "unknown algorithm";
 }

@@ -108,6 +108,7 @@ enum class Algorithm : uint8_t {
   kBruck = 8,
   kBinomialTree = 9,
   kScatterAllGather = 10,
+  kOneShot = 11,
   kWindow = 32,  // in memory that the ranks share (window_schedule.h); has no schedule of messages
 };
 

@@ -211,7 +211,8 @@ std::vector<int64_t> EvenCounts(int64_t total, int parts) {
 absl::Span<const Algorithm> AlgorithmsOf(Collective collective) {
   using enum Algorithm;
   static constexpr Algorithm kForAllReduce[] = {
-      kRing, kDirect, kRecursiveDoubling, kHalvingDoubling, kDoubleTree, kHierarchical, kStar};
+      kRing, kDirect, kRecursiveDoubling, kHalvingDoubling, kDoubleTree, kHierarchical,
+      kStar, kOneShot};
   static constexpr Algorithm kForReduceScatter[] = {kRing, kDirect, kHalvingDoubling};
   static constexpr Algorithm kForAllGather[] = {kRing, kDirect, kHalvingDoubling, kBruck};
   static constexpr Algorithm kForBroadcast[] = {kRing, kDirect, kBinomialTree, kScatterAllGather};
@@ -250,7 +251,7 @@ absl::Span<const Algorithm> AlgorithmsOf(Collective collective) {
 
 bool KeepsCanonicalOrder(Collective collective, Algorithm algorithm) {
   return !Reduces(collective) || algorithm == Algorithm::kRing || algorithm == Algorithm::kDirect ||
-         algorithm == Algorithm::kStar;
+         algorithm == Algorithm::kStar || algorithm == Algorithm::kOneShot;
 }
 
 int64_t BlockCount(const ScheduleRequest& request, Rank from, Rank to) {

@@ -14,15 +14,7 @@ void AddStarReduce(ScheduleBuilder& builder) {
     contributions[from] = builder.TakeScratch(builder.WholeInput().count);
     builder.Add(Recv(from, contributions[from]));
   }
-  for (Rank owner = 0; owner < size; ++owner) {
-    ScheduleStep sum = {
-        .kind = StepKind::kReduce, .target = builder.Output(owner), .completes_sum = true};
-    for (int ahead = 1; ahead <= size; ++ahead) {
-      sum.sources.push_back(
-          builder.ChunksIn(contributions[Wrap(owner + ahead, size)], {owner, owner + 1}));
-    }
-    builder.Add(std::move(sum));
-  }
+  builder.AddWholeSum(contributions);
 }
 
 Schedule StarAllReduce(const ScheduleRequest& request) {

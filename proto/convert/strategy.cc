@@ -28,10 +28,12 @@ absl::StatusOr<SyncAlgorithm> ConvertAlgorithm(v1::Communication::Algorithm algo
       return SyncAlgorithm::kStar;
     case v1::Communication::WINDOW:
       return SyncAlgorithm::kWindow;
+    case v1::Communication::ONE_SHOT:
+      return SyncAlgorithm::kOneShot;
     default:
       return FieldError(path,
                         "RING, DIRECT, RECURSIVE_DOUBLING, HALVING_DOUBLING, DOUBLE_TREE, "
-                        "HIERARCHICAL, STAR, WINDOW or absent",
+                        "HIERARCHICAL, STAR, WINDOW, ONE_SHOT or absent",
                         absl::StrCat("number ", static_cast<int>(algorithm)));
   }
 }
@@ -225,6 +227,9 @@ v1::Strategy ToProto(const Strategy& strategy) {
     case SyncAlgorithm::kWindow:
       proto.set_algorithm(v1::Communication::WINDOW);
       break;
+    case SyncAlgorithm::kOneShot:
+      proto.set_algorithm(v1::Communication::ONE_SHOT);
+      break;
   }
   switch (strategy.transport) {
     case SyncTransport::kAutomatic:
@@ -291,10 +296,11 @@ absl::Status CheckStrategy(const JobSpec& spec, const Strategy& strategy, absl::
   }
   if (IsHalfPrecision(spec.communication.gradients) && algorithm != SyncAlgorithm::kAutomatic &&
       algorithm != SyncAlgorithm::kRing && algorithm != SyncAlgorithm::kDirect &&
-      algorithm != SyncAlgorithm::kStar && algorithm != SyncAlgorithm::kWindow) {
+      algorithm != SyncAlgorithm::kStar && algorithm != SyncAlgorithm::kWindow &&
+      algorithm != SyncAlgorithm::kOneShot) {
     return FieldError(Field(path, "algorithm"),
-                      "RING, DIRECT, STAR, WINDOW or absent with 16-bit gradients, which others "
-                      "would round at every hop",
+                      "RING, DIRECT, STAR, WINDOW, ONE_SHOT or absent with 16-bit gradients, which "
+                      "others would round at every hop",
                       Name(algorithm));
   }
   return absl::OkStatus();

@@ -8,7 +8,7 @@ import urllib.request
 from harness import DaemonsTest, free_port, main, wait_until
 
 ALGORITHMS = ("ring", "direct", "recursive_doubling", "halving_doubling", "double_tree",
-              "hierarchical", "star")
+              "hierarchical", "star", "one_shot")
 
 
 class ExplainTest(DaemonsTest):
@@ -80,7 +80,7 @@ class ExplainTest(DaemonsTest):
         for use in (use for path in paths for use in path["path"]["algorithms"]):
             # What the mesh was measured to be best at.
             self.assertIn(use["algorithm"], ("direct", "ring", "star", "recursive-doubling",
-                                             "halving-doubling", "double-tree"))
+                                             "halving-doubling", "double-tree", "one-shot"))
             self.assertTrue(use["automatic"])
             self.assertIn("predicted", use["why"])
         self.assertIn('transport="shm+tcp"', self.metrics(metrics))

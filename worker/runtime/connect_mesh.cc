@@ -114,6 +114,8 @@ Algorithm AlgorithmOf(const CommunicationSpec& spec) {
       return Algorithm::kStar;
     case kWindow:
       return Algorithm::kWindow;
+    case kOneShot:
+      return Algorithm::kOneShot;
   }
   return Algorithm::kAuto;
 }

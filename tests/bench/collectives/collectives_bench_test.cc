@@ -123,9 +123,8 @@ int64_t WrongAfter(const Trial& trial, int ranks, int spoiled) {
   std::vector<std::thread> threads;
   for (int rank = 0; rank < ranks; ++rank) {
     threads.emplace_back([&, rank] {
-      Spoiler bench_rank(
-          MakeMusterRank(*Communicator::Create(std::move(mesh[rank])), nullptr, /*hosts=*/1),
-          rank == spoiled, rank, ranks);
+      Spoiler bench_rank(MakeMusterRank(*Communicator::Create(std::move(mesh[rank])), nullptr, {}),
+                         rank == spoiled, rank, ranks);
       TrialBuffers buffers;
       EXPECT_GE(TimeTrial(bench_rank, buffers, rank, ranks, trial, &wrong[rank]), 0);
     });

@@ -51,7 +51,7 @@ std::vector<AlgorithmUse> UsesOver(MeshKind kind) {
 TEST(AlgorithmUseTest, ACommunicatorTellsWhatItTookAndWhy) {
   const std::vector<AlgorithmUse> by_messages = UsesOver(MeshKind::kInProcess);
   ASSERT_EQ(by_messages.size(), 3u);
-  EXPECT_EQ(by_messages[0].algorithm, Algorithm::kDirect);
+  EXPECT_EQ(by_messages[0].algorithm, Algorithm::kOneShot);
   EXPECT_TRUE(by_messages[0].automatic);
   EXPECT_EQ(by_messages[0].most_bytes, 40);
   EXPECT_FALSE(by_messages[0].why.empty());

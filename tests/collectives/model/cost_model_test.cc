@@ -68,7 +68,7 @@ TEST(CostModelTest, APipelineWaitsForASegmentOfEachHopBefore) {
 
 TEST(CostModelTest, SmallVectorsTakeFewHopsAndLargeOnesFewBytes) {
   const LinkModel model = Network(8);
-  EXPECT_EQ(Choose(model, Sum(64, 8)).algorithm, Algorithm::kStar);
+  EXPECT_EQ(Choose(model, Sum(64, 8)).algorithm, Algorithm::kOneShot);
   EXPECT_EQ(Choose(model, Sum(64 << 10, 8)).algorithm, Algorithm::kDirect);
   ChoiceRequest large = Sum(64 << 20, 8);
   large.any_order = true;
@@ -96,13 +96,13 @@ TEST(CostModelTest, OnlyAlgorithmsOfTheCanonicalOrderUnlessAnyWillDo) {
   ChoiceRequest request = Sum(1 << 20, 4);
   request.hosts = {0, 0, 1, 1};
   const AlgorithmChoice canonical = Choose(model, request);
-  EXPECT_THAT(Considered(canonical),
-              UnorderedElementsAre(Algorithm::kRing, Algorithm::kDirect, Algorithm::kStar));
+  EXPECT_THAT(Considered(canonical), UnorderedElementsAre(Algorithm::kRing, Algorithm::kDirect,
+                                                          Algorithm::kStar, Algorithm::kOneShot));
   EXPECT_THAT(canonical.out_of_order,
               UnorderedElementsAre(Algorithm::kRecursiveDoubling, Algorithm::kHalvingDoubling,
                                    Algorithm::kDoubleTree, Algorithm::kHierarchical));
   request.any_order = true;
-  EXPECT_EQ(Choose(model, request).considered.size(), 7u);
+  EXPECT_EQ(Choose(model, request).considered.size(), 8u);
   EXPECT_THAT(Choose(model, request).out_of_order, IsEmpty());
   request.hosts.clear();
   EXPECT_THAT(Considered(Choose(model, request)), Not(Contains(Algorithm::kHierarchical)));
@@ -113,7 +113,7 @@ TEST(CostModelTest, TwoRanksAndIntegersHaveTheSameBitsInAnyOrder) {
   EXPECT_EQ(Choose(model, Sum(64, 2)).algorithm, Algorithm::kRecursiveDoubling);
   EXPECT_THAT(Considered(Choose(model, Sum(64, 2))),
               UnorderedElementsAre(Algorithm::kRing, Algorithm::kDirect, Algorithm::kStar,
-                                   Algorithm::kRecursiveDoubling));
+                                   Algorithm::kRecursiveDoubling, Algorithm::kOneShot));
   ChoiceRequest integers = Sum(512, 5);
   integers.dtype = DType::kI64;
   EXPECT_THAT(Considered(Choose(model, integers)), Contains(Algorithm::kRecursiveDoubling));
@@ -125,7 +125,19 @@ TEST(CostModelTest, TwoRanksAndIntegersHaveTheSameBitsInAnyOrder) {
   halves.dtype = DType::kBF16;
   halves.any_order = true;
   EXPECT_THAT(Considered(Choose(model, halves)),
-              UnorderedElementsAre(Algorithm::kRing, Algorithm::kDirect, Algorithm::kStar));
+              UnorderedElementsAre(Algorithm::kRing, Algorithm::kDirect, Algorithm::kStar,
+                                   Algorithm::kOneShot));
+}
+
+TEST(CostModelTest, OneShotIsNoCandidateWhereItWouldHoldMuchMemory) {
+  constexpr int64_t kMost = 4 << 20;
+  for (const int size : {2, 5}) {
+    const LinkModel model = Network(size);
+    const int64_t bytes = kMost / (size - 1);
+    EXPECT_THAT(Considered(Choose(model, Sum(bytes, size))), Contains(Algorithm::kOneShot));
+    EXPECT_THAT(Considered(Choose(model, Sum(bytes + 4, size))),
+                Not(Contains(Algorithm::kOneShot)));
+  }
 }
 
 TEST(CostModelTest, AnotherSegmentIsTakenWhereItIsClearlyBetter) {

@@ -108,8 +108,8 @@ TEST(MakeScheduleTest, HierarchicalCrossesHostsWithTheShareOfOneRank) {
 
 TEST(ChooseAlgorithmTest, SmallGoesDirectAndLargeAroundTheRing) {
   constexpr int64_t kLimit = 1000;
-  for (const Collective collective : {Collective::kAllReduce, Collective::kReduceScatter,
-                                      Collective::kAllGather, Collective::kReduce}) {
+  for (const Collective collective :
+       {Collective::kReduceScatter, Collective::kAllGather, Collective::kReduce}) {
     EXPECT_EQ(ChooseAlgorithm(collective, false, 0, 4, kLimit), Algorithm::kDirect);
     EXPECT_EQ(ChooseAlgorithm(collective, false, 1000, 4, kLimit), Algorithm::kDirect);
     EXPECT_EQ(ChooseAlgorithm(collective, false, 1001, 4, kLimit), Algorithm::kRing);
@@ -121,6 +121,21 @@ TEST(ChooseAlgorithmTest, SmallGoesDirectAndLargeAroundTheRing) {
             Algorithm::kDirect);
   EXPECT_EQ(ChooseAlgorithm(Collective::kAllReduce, true, 1 << 30, 4, kLimit), Algorithm::kRing);
   EXPECT_EQ(ChooseAlgorithm(Collective::kBarrier, false, 0, 4, kLimit), Algorithm::kDirect);
+}
+
+TEST(ChooseAlgorithmTest, AShortAllReduceTakesOneHop) {
+  const auto choose = [](int64_t bytes, int size, int64_t limit) {
+    return ChooseAlgorithm(Collective::kAllReduce, false, bytes, size, limit);
+  };
+  constexpr int64_t kLimit = 64 << 10;
+  EXPECT_EQ(choose(0, 1, kLimit), Algorithm::kOneShot);
+  EXPECT_EQ(choose(48 << 10, 2, kLimit), Algorithm::kOneShot);
+  EXPECT_EQ(choose((48 << 10) + 1, 2, kLimit), Algorithm::kDirect);
+  EXPECT_EQ(choose(16 << 10, 4, kLimit), Algorithm::kOneShot);
+  EXPECT_EQ(choose((16 << 10) + 1, 4, kLimit), Algorithm::kDirect);
+  EXPECT_EQ(choose((64 << 10) + 1, 4, kLimit), Algorithm::kRing);
+  // Where nothing may go directly, neither.
+  EXPECT_EQ(choose(1, 4, 0), Algorithm::kRing);
 }
 
 TEST(ChooseAlgorithmTest, ChoosesOnlyWhatExistsAndKeepsTheOrder) {

@@ -202,7 +202,8 @@ TEST(TuneFailureTest, DifferentModelsAreAMismatchNotAWrongSum) {
     auto model = std::make_shared<LinkModel>(Distinct(1e-6, 3));
     model->factors = {
         {Collective::kAllReduce, r == 0 ? Algorithm::kRing : Algorithm::kDirect, 1, 1e6},
-        {Collective::kAllReduce, Algorithm::kStar, 1, 1e9}};
+        {Collective::kAllReduce, Algorithm::kStar, 1, 1e9},
+        {Collective::kAllReduce, Algorithm::kOneShot, 1, 1e9}};
     fleet.ranks[r]->SetModel(model);
   }
   RunRanks(3, [&](Rank r) {
@@ -223,7 +224,8 @@ TEST(ChosenAlgorithmsTest, AnyChoiceGivesTheSameResults) {
   for (const Algorithm favourite :
        {Algorithm::kRing, Algorithm::kDirect, Algorithm::kStar, Algorithm::kHierarchical,
         Algorithm::kDoubleTree, Algorithm::kHalvingDoubling, Algorithm::kRecursiveDoubling,
-        Algorithm::kBruck, Algorithm::kBinomialTree, Algorithm::kScatterAllGather}) {
+        Algorithm::kBruck, Algorithm::kBinomialTree, Algorithm::kScatterAllGather,
+        Algorithm::kOneShot}) {
     auto model = std::make_shared<LinkModel>(Distinct(1e-6, kSize));
     for (const Collective collective : kAllCollectives) {
       model->factors.push_back({collective, favourite, 1, 1e-6});

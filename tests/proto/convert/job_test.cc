@@ -356,7 +356,8 @@ INSTANTIATE_TEST_SUITE_P(
                   j.mutable_switches(0)->mutable_strategy()->set_algorithm(
                       v1::Communication::DOUBLE_TREE);
                 },
-                "switches[0].strategy.algorithm: must be RING, DIRECT, STAR, WINDOW or absent"},
+                "switches[0].strategy.algorithm: must be RING, DIRECT, STAR, WINDOW, ONE_SHOT or "
+                "absent"},
         BadCase{"ServersWithoutTheirPath", [](auto& j) { j.mutable_strategy()->set_servers(2); },
                 "strategy.servers: must be 0 or absent unless sync is PARAMETER_SERVER, got 2"},
         BadCase{"TooManyServers",
@@ -399,16 +400,16 @@ INSTANTIATE_TEST_SUITE_P(
                   j.mutable_communication()->set_gradients(v1::Communication::BF16);
                   j.mutable_communication()->set_algorithm(v1::Communication::DOUBLE_TREE);
                 },
-                "strategy.algorithm: must be RING, DIRECT, STAR, WINDOW or absent with 16-bit "
-                "gradients, which others would round at every hop, got double-tree"},
+                "strategy.algorithm: must be RING, DIRECT, STAR, WINDOW, ONE_SHOT or absent with "
+                "16-bit gradients, which others would round at every hop, got double-tree"},
         BadCase{"RoundedInsideHosts",
                 [](auto& j) {
                   j.mutable_communication()->set_gradients(v1::Communication::BF16);
                   j.mutable_strategy()->set_sync(v1::Strategy::PARAMETER_SERVER);
                   j.mutable_strategy()->set_algorithm(v1::Communication::HIERARCHICAL);
                 },
-                "strategy.algorithm: must be RING, DIRECT, STAR, WINDOW or absent with 16-bit "
-                "gradients, which others would round at every hop, got hierarchical"},
+                "strategy.algorithm: must be RING, DIRECT, STAR, WINDOW, ONE_SHOT or absent with "
+                "16-bit gradients, which others would round at every hop, got hierarchical"},
         BadCase{"SwitchesOutOfOrder",
                 [](auto& j) {
                   for (int step : {5, 5}) {
@@ -425,8 +426,8 @@ INSTANTIATE_TEST_SUITE_P(
                       static_cast<v1::Communication::Algorithm>(77));
                 },
                 "communication.algorithm: must be RING, DIRECT, RECURSIVE_DOUBLING, "
-                "HALVING_DOUBLING, DOUBLE_TREE, HIERARCHICAL, STAR, WINDOW or absent, got number "
-                "77"},
+                "HALVING_DOUBLING, DOUBLE_TREE, HIERARCHICAL, STAR, WINDOW, ONE_SHOT or absent, "
+                "got number 77"},
         BadCase{"UnknownTransport",
                 [](auto& j) {
                   j.mutable_communication()->set_transport(
