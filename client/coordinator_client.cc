@@ -151,10 +151,11 @@ CoordinatorClient::CoordinatorClient(CoordinatorClientOptions options)
     : impl_(std::make_unique<Impl>(std::move(options))) {}
 CoordinatorClient::~CoordinatorClient() = default;
 
-absl::StatusOr<v1::Job> CoordinatorClient::SubmitJob(const v1::JobDescription& description) {
+absl::StatusOr<v1::Job> CoordinatorClient::SubmitJob(const v1::JobDescription& description,
+                                                     const std::string& request_id) {
   v1::SubmitJobRequest request;
   *request.mutable_description() = description;
-  request.set_request_id(NewRequestId());
+  request.set_request_id(request_id.empty() ? NewRequestId() : request_id);
   const absl::Time start = absl::Now();
   absl::Duration backoff = kFirstBackoff;
   while (true) {

@@ -36,9 +36,11 @@ class CoordinatorClient {
   CoordinatorClient(const CoordinatorClient&) = delete;
   CoordinatorClient& operator=(const CoordinatorClient&) = delete;
 
-  // Queues a job under a request id drawn anew, and repeats the call while the coordinator cannot
-  // be reached and the deadline allows: the job is never queued twice.
-  absl::StatusOr<v1::Job> SubmitJob(const v1::JobDescription& description);
+  // Queues a job, and repeats the call while the coordinator cannot be reached and the deadline
+  // allows: the job is never queued twice. What was submitted under the same `request_id` before is
+  // not queued again either; that job is returned. Empty: a request id drawn anew.
+  absl::StatusOr<v1::Job> SubmitJob(const v1::JobDescription& description,
+                                    const std::string& request_id = "");
 
   absl::StatusOr<v1::Job> GetJob(const std::string& job_id);
 

@@ -246,14 +246,18 @@ int Main(int argc, char** argv) {
   UpOptions up_options;
   up_options.threads = 0;
   ClientCommandOptions client_options;
-  std::string file, job_id;
-  bool wait = false;
+  SubmitOptions submit_options;
+  std::string job_id;
   CLI::App* up = AddUp(&app, &up_options);
   CLI::App* submit = app.add_subcommand("submit", "Queue a job");
-  submit->add_option("file", file, "Job file (.yaml, .json, .textproto)")
+  submit->add_option("file", submit_options.file, "Job file (.yaml, .json, .textproto)")
       ->required()
       ->check(NotEmpty);
-  submit->add_flag("--wait", wait, "Follow the job to its end; exit 1 if it fails");
+  submit->add_flag("--wait", submit_options.wait, "Follow the job to its end; exit 1 if it fails");
+  submit
+      ->add_option("--request-id", submit_options.request_id,
+                   "Names this submission: repeated, it finds its job and queues no second one")
+      ->check(NotEmpty);
   AddReconnectOption(submit, &client_options);
   CLI::App* watch = app.add_subcommand("watch", "Follow a job to its end; exit 1 if it fails");
   watch->add_option("job", job_id, "The job's id")->required()->check(NotEmpty);
@@ -368,7 +372,7 @@ int Main(int argc, char** argv) {
     return Complain(Annotate(address.status(), "--coordinator"), 2);
   }
   Console console(stdout, IsTerminal(stdout) && !client_options.json);
-  if (submit->parsed()) return SubmitCommand(client_options, file, wait, &console);
+  if (submit->parsed()) return SubmitCommand(client_options, submit_options, &console);
   if (watch->parsed()) return WatchCommand(client_options, job_id, &console);
   if (status->parsed()) return StatusCommand(client_options, job_id, &console);
   if (members->parsed()) return MembersCommand(client_options, &console);

@@ -96,14 +96,14 @@ absl::Status CheckCanBeWritten(FileSystem& files, const std::string& path, const
       absl::StrCat(flag, " ", path, ": there is no directory ", parent));
 }
 
-int SubmitCommand(const ClientCommandOptions& options, const std::string& file, bool wait,
+int SubmitCommand(const ClientCommandOptions& options, const SubmitOptions& submit,
                   Console* console) {
-  const absl::StatusOr<v1::JobDescription> description = ReadJobFile(file);
+  const absl::StatusOr<v1::JobDescription> description = ReadJobFile(submit.file);
   if (!description.ok()) return Complain(description.status(), 2);
   CoordinatorClient client(FollowerOptions(options));
-  const absl::StatusOr<v1::Job> job = client.SubmitJob(*description);
+  const absl::StatusOr<v1::Job> job = client.SubmitJob(*description, submit.request_id);
   if (!job.ok()) return Fail(job.status());
-  if (wait) {
+  if (submit.wait) {
     if (!options.json) {
       console->Line(absl::StrCat("submitted ", description->name(), " as ", job->id()));
     }

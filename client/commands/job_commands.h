@@ -25,8 +25,12 @@ struct ClientCommandOptions {
   int64_t reconnect_s = 600;
 };
 
-// `wait`: follow the job to its end.
-int SubmitCommand(const ClientCommandOptions& options, const std::string& file, bool wait,
+struct SubmitOptions {
+  std::string file;
+  bool wait = false;       // follow the job to its end
+  std::string request_id;  // names the submission, so that it can be repeated; empty: it is new
+};
+int SubmitCommand(const ClientCommandOptions& options, const SubmitOptions& submit,
                   Console* console);
 int WatchCommand(const ClientCommandOptions& options, const std::string& job_id, Console* console);
 // An empty `job_id`: all jobs, newest first.

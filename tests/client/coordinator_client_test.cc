@@ -115,6 +115,9 @@ TEST_F(CoordinatorClientTest, SubmissionIsRepeatedUnderOneRequestId) {
   EXPECT_EQ(fake_.request_ids(), 1u);
   ASSERT_TRUE(client_.SubmitJob({}).ok());
   EXPECT_EQ(fake_.request_ids(), 2u);
+  ASSERT_TRUE(client_.SubmitJob({}, "mine").ok());
+  ASSERT_TRUE(client_.SubmitJob({}, "mine").ok());
+  EXPECT_EQ(fake_.request_ids(), 3u);
 }
 
 TEST_F(CoordinatorClientTest, RefusalsKeepTheirCodeAndText) {

@@ -112,6 +112,19 @@ class CommandsTest(DaemonsTest):
             self.assertEqual(text.count("muster: gave up following"), 1, text)
             self.assertIn("after 1s without its coordinator", text)
 
+    def test_a_submission_that_is_repeated_finds_its_job(self):
+        self.start_fleet(0)
+        job, other = self.job(), self.job("other.json", steps=20)
+        first, second, third = (self.muster("submit", *request, job) for request in (
+            ["--request-id", "mine"], ["--request-id", "mine"], []))
+        self.assertEqual((first[0], second[0], third[0]), (0, 0, 0))
+        self.assertEqual(first[1], second[1])
+        self.assertNotEqual(first[1], third[1])
+        for request, refusal in (("mine", 'request_id "mine" has made job'), ("x" * 129, "128")):
+            code, _, error = self.muster("submit", "--request-id", request, other)
+            self.assertNotEqual(code, 0)
+            self.assertIn(refusal, error)
+
     def test_a_job_starts_with_fewer_when_its_start_timeout_is_over(self):
         self.start_fleet(1)
         # By default the second worker would be waited for beyond this test's patience.
