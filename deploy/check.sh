@@ -5,13 +5,14 @@
 #   tidy [FILE...]              clang-tidy over all own sources, or those given
 #   asan, tsan                  the suite under a sanitizer, as far as it can run there
 #   fuzz [SECONDS [TARGET...]]  each fuzz target, or those given, for 60 seconds
+#   container                   what the image holds is enough to train, in a bare Debian (as root)
 #
 # Installs what they need. Fails if a check finds something.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 usage() {
-  sed -n '2,9s/^# \{0,1\}//p' deploy/check.sh
+  sed -n '2,10s/^# \{0,1\}//p' deploy/check.sh
 }
 refuse() {
   printf 'check.sh: %s\n\n' "$1" >&2
@@ -23,7 +24,7 @@ refuse() {
 check=$1
 shift
 case "$check" in
-  clang | tidy | asan | tsan | fuzz) ;;
+  clang | tidy | asan | tsan | fuzz | container) ;;
   -h | --help) usage; exit ;;
   *) refuse "there is no check '$check'" ;;
 esac
@@ -72,5 +73,10 @@ case "$check" in
         -artifact_prefix="build/asan/corpus/$target-" "build/asan/corpus/$target" \
         "tests/fuzz/corpus/$target"
     done
+    ;;
+  container)
+    deploy/build.sh release \
+      muster muster-checkpoint muster-coordinator muster-parameter-server muster-worker
+    deploy/container/check.sh
     ;;
 esac
