@@ -6,13 +6,14 @@
 #   asan, tsan                  the suite under a sanitizer, as far as it can run there
 #   fuzz [SECONDS [TARGET...]]  each fuzz target, or those given, for 60 seconds
 #   container                   what the image holds is enough to train, in a bare Debian (as root)
+#   kubernetes                  manifests against the schemas of Kubernetes, old and new
 #
 # Installs what they need. Fails if a check finds something.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
 usage() {
-  sed -n '2,10s/^# \{0,1\}//p' deploy/check.sh
+  sed -n '2,11s/^# \{0,1\}//p' deploy/check.sh
 }
 refuse() {
   printf 'check.sh: %s\n\n' "$1" >&2
@@ -24,7 +25,7 @@ refuse() {
 check=$1
 shift
 case "$check" in
-  clang | tidy | asan | tsan | fuzz | container) ;;
+  clang | tidy | asan | tsan | fuzz | container | kubernetes) ;;
   -h | --help) usage; exit ;;
   *) refuse "there is no check '$check'" ;;
 esac
@@ -78,5 +79,8 @@ case "$check" in
     deploy/build.sh release \
       muster muster-checkpoint muster-coordinator muster-parameter-server muster-worker
     deploy/container/check.sh
+    ;;
+  kubernetes)
+    deploy/kubernetes/check.sh
     ;;
 esac
