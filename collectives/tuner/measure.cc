@@ -82,9 +82,9 @@ class Measurement {
                          output_.data());
   }
 
-  // Seconds of each probe, of rounds in which they take turns; nothing if rank 0 finds
-  // that it would take longer than until `share` of the budget is spent. `foreseen`: of all probes,
-  // once each; 0: not known.
+  // Seconds of each probe on the slowest rank, of rounds in which they take turns; nothing if rank
+  // 0 finds that it would take longer than until `share` of the budget is spent. `foreseen`: of all
+  // probes, once each; 0: not known.
   absl::StatusOr<std::vector<double>> Time(double share, double foreseen,
                                            const std::vector<Probe>& probes) {
     const auto fits = [&](double seconds) {
@@ -123,8 +123,21 @@ class Measurement {
     for (std::vector<double>& of_probe : times) {
       typical.push_back(LowerQuartile(std::move(of_probe)));
     }
-    MUSTER_RETURN_IF_ERROR(RootsWord(&typical));
+    MUSTER_RETURN_IF_ERROR(Slowest(&typical));
     return typical;
+  }
+
+  // Of all ranks' values the largest, on all ranks. A collective is over when it is over for all:
+  // whoever only sends at last, as a star's server does, is done before.
+  absl::Status Slowest(std::vector<double>* values) {
+    CollectiveOptions options;
+    options.label = "measurement";
+    options.caller_waits = true;
+    options.algorithm = Algorithm::kDirect;
+    return communicator_
+        .AllReduce(values->data(), values->data(), static_cast<int64_t>(values->size()),
+                   DType::kF64, ReduceOp::kMax, options)
+        .Wait();
   }
 
   // Rank 0's values on all ranks.

@@ -22,9 +22,9 @@ struct MeasureOptions {
   int64_t largest_bytes = 4 << 20;
 };
 
-// All ranks call it with equal options, nothing else outstanding, and wait. All get the same model:
-// that of rank 0's clock. Each collective has the communicator's default timeout. Errors are those
-// of Work::Wait.
+// All ranks call it with equal options, nothing else outstanding, and wait. All get the same model,
+// of times on the slowest rank. Each collective has the communicator's default timeout. Errors are
+// those of Work::Wait.
 absl::StatusOr<LinkModel> MeasureLinks(Communicator& communicator, const MeasureOptions& options);
 
 // The text of `from` reaches all ranks. All call it and wait; the others' text is ignored. At most
