@@ -111,6 +111,7 @@ absl::Status TcpConnection::FinishIfWhole(std::vector<uint64_t>* completed) {
   if (current_.has_value()) {
     receives_->Finished(*current_);
     completed->push_back(current_->token);
+    paused_ = current_->standing;
     current_.reset();
   } else {
     early_ = false;
@@ -154,7 +155,7 @@ void TcpConnection::TakeFromLookAhead(const std::byte* bytes, size_t size) {
 }
 
 absl::Status TcpConnection::Parse(std::vector<uint64_t>* completed) {
-  while (true) {
+  while (!paused_) {
     const size_t there = end_ - begin_;
     if (mid_message()) {
       const size_t take = std::min(there, static_cast<size_t>(header_.length - received_));
@@ -191,6 +192,7 @@ absl::Status TcpConnection::Parse(std::vector<uint64_t>* completed) {
       if (held_back_.has_value()) return absl::OkStatus();
     }
   }
+  return absl::OkStatus();
 }
 
 absl::StatusOr<size_t> TcpConnection::ReadOnce(size_t* wanted) {
@@ -214,10 +216,11 @@ absl::StatusOr<size_t> TcpConnection::ReadOnce(size_t* wanted) {
     parts[used++] = {target, payload};
   }
   size_t skipped = 0;
+  size_t room = 0;
   if (to_the_end) {
     skipped = padding_left_;
     if (skipped > 0) parts[used++] = {padding, skipped};
-    const size_t room = kLookAheadBytes - end_;
+    room = kLookAheadBytes - end_;
     parts[used++] = {look_ahead_.get() + end_,
                      payload > kLookAheadBytes ? std::min(room, kShortLookAheadBytes) : room};
   }
@@ -232,7 +235,7 @@ absl::StatusOr<size_t> TcpConnection::ReadOnce(size_t* wanted) {
     return 0;
   }
   // Where a message goes by, the look-ahead part counts as asked for only when the rest was filled.
-  *wanted = payload > 0 ? payload : 1 + static_cast<size_t>(result);
+  *wanted = payload > 0 ? payload : skipped + room;
   size_t left = static_cast<size_t>(result);
   if (payload > 0) {
     const size_t got = std::min(left, payload);
@@ -253,9 +256,10 @@ absl::StatusOr<size_t> TcpConnection::ReadOnce(size_t* wanted) {
 absl::Status TcpConnection::Read(int64_t budget_bytes, std::vector<uint64_t>* completed,
                                  bool* more) {
   *more = false;
+  paused_ = false;
   int64_t total = 0;
   MUSTER_RETURN_IF_ERROR(Parse(completed));
-  while (!held_back_.has_value() && !at_end_) {
+  while (!held_back_.has_value() && !at_end_ && !paused_) {
     size_t wanted = 0;
     MUSTER_ASSIGN_OR_RETURN(const size_t got, ReadOnce(&wanted));
     if (got == 0) return absl::OkStatus();

@@ -52,8 +52,12 @@ class TcpConnection {
   // Writes what the kernel takes; appends the tokens of messages it took whole.
   absl::Status Flush(std::vector<uint64_t>* completed);
 
-  // Reads and delivers what is there, about `budget_bytes` at most. *more: stopped at the budget.
+  // Reads and delivers what is there, about `budget_bytes` at most, or up to the end of a message
+  // for a standing receive: its reader may post the receives of what follows, which then need not
+  // be kept anywhere. *more: stopped at the budget.
   absl::Status Read(int64_t budget_bytes, std::vector<uint64_t>* completed, bool* more);
+  // Something that was read follows the message for a standing receive: Read takes it in.
+  bool paused() const { return paused_ && begin_ < end_; }
   // The message at the head waits for its receive.
   bool held_back() const { return held_back_.has_value(); }
   bool mid_message() const { return current_.has_value() || early_; }
@@ -99,6 +103,7 @@ class TcpConnection {
   std::array<std::byte, 16> carry_;  // start of an element whose rest is not there
   size_t carried_ = 0;
   std::optional<TcpDataHeader> held_back_;
+  bool paused_ = false;  // after a message for a standing receive
   bool at_end_ = false;
 };
 

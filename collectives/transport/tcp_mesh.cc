@@ -194,12 +194,11 @@ absl::Status TcpMesh::Progress(std::vector<uint64_t>* completed, bool* more) {
   served_at_post_.clear();
   const bool direct = connections_.size() <= kDirectConnections;
   for (auto& [peer, connection] : connections_) {
-    if (!direct && !connection->has_sends() && !connection->held_back() && !connection->at_end()) {
-      continue;
-    }
+    const bool holds = connection->held_back() || connection->paused();
+    if (!direct && !connection->has_sends() && !holds && !connection->at_end()) continue;
     bool more_here = false;
-    MUSTER_RETURN_IF_ERROR(ProgressConnection(*peer, *connection, direct || connection->held_back(),
-                                              completed, &more_here));
+    MUSTER_RETURN_IF_ERROR(
+        ProgressConnection(*peer, *connection, direct || holds, completed, &more_here));
     *more = *more || more_here;
   }
   return absl::OkStatus();
