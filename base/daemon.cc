@@ -70,11 +70,20 @@ void RaiseFileLimit() {
   (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
 
+namespace {
+
+void EndAtOnce(int signal) { _exit(128 + signal); }
+
+}  // namespace
+
 void ResetSignals() {
+  // From the first process of a namespace the kernel keeps what it has no handler for.
+  const bool is_first = getpid() == 1;
   for (int number : {SIGABRT, SIGBUS, SIGFPE, SIGILL, SIGSEGV, SIGINT, SIGTERM, SIGHUP}) {
     struct sigaction current = {};
     if (sigaction(number, nullptr, &current) != 0 || current.sa_handler == SIG_IGN) continue;
-    signal(number, SIG_DFL);
+    const bool asks_to_end = number == SIGINT || number == SIGTERM || number == SIGHUP;
+    signal(number, is_first && asks_to_end ? EndAtOnce : SIG_DFL);
   }
   signal(SIGXFSZ, SIG_IGN);
 }

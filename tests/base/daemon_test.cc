@@ -1,6 +1,7 @@
 #include "base/daemon.h"
 
 #include <fcntl.h>
+#include <sched.h>
 #include <signal.h>
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -10,7 +11,9 @@
 #include <cstdio>
 #include <iostream>
 
+#include "absl/time/clock.h"
 #include "gtest/gtest.h"
+#include "tests/wait_until.h"
 
 namespace muster {
 namespace {
@@ -52,6 +55,33 @@ TEST(DaemonTest, WhatLibrariesDoAtASignalIsTakenBack) {
   }
   EXPECT_EQ(handler_after_reset(SIGINT, SIG_IGN), 2) << "as in a script's background";
   EXPECT_EQ(handler_after_reset(SIGXFSZ, SIG_DFL), 2);
+}
+
+TEST(DaemonTest, TheFirstProcessOfANamespaceEndsWhenAsked) {
+  const int code = InChild([] {
+    if (unshare(CLONE_NEWPID) != 0 && unshare(CLONE_NEWUSER | CLONE_NEWPID) != 0) return 1;
+    int ready[2];
+    if (pipe(ready) != 0) return 2;
+    const pid_t first = fork();
+    if (first == 0) {
+      ResetSignals();
+      if (getpid() != 1 || write(ready[1], "x", 1) != 1) _exit(3);
+      while (true) pause();
+    }
+    char byte;
+    if (read(ready[0], &byte, 1) != 1) return 4;
+    kill(first, SIGTERM);
+    int status = 0;
+    const absl::Time deadline = absl::Now() + kTestPatience;
+    while (waitpid(first, &status, WNOHANG) == 0) {
+      if (absl::Now() < deadline) continue;
+      kill(first, SIGKILL);
+      return 5;
+    }
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 6;
+  });
+  if (code == 1) GTEST_SKIP() << "no namespaces here";
+  EXPECT_EQ(code, 128 + SIGTERM);
 }
 
 TEST(DaemonTest, ClosedStandardDescriptorsAreNotGivenAway) {
