@@ -108,6 +108,16 @@ std::map<uint64_t, std::vector<Rank>> HostsThatShare(absl::Span<const uint64_t> 
 
 // Connected ranks try to map those of their host; all do as all of it can. Not OK: the mesh can't
 // be used in any way.
+// Why a rank that has memory to share does not share it with this one.
+std::string WhyApart(const MeshSpec& spec, Rank other) {
+  const std::string& host = spec.members[other].host;
+  if (host != spec.members[spec.rank].host) {
+    return absl::StrCat("rank ", other, " runs on another host");
+  }
+  return absl::StrCat("rank ", other, " runs under another kernel or in another process namespace",
+                      host.empty() ? "" : ", though on the same host ", host);
+}
+
 absl::StatusOr<Sharing> FindSharing(const std::vector<TcpPeerSockets>& sockets,
                                     const MeshSpec& spec, std::shared_ptr<SharedArena> arena,
                                     const HostMeshOptions& options, absl::Time deadline) {
@@ -163,7 +173,7 @@ absl::StatusOr<Sharing> FindSharing(const std::vector<TcpPeerSockets>& sockets,
     if (numbers[r] == numbers[rank]) continue;
     status = absl::UnavailableError(numbers[r] == kSharesNone
                                         ? absl::StrCat("rank ", r, " has no memory to share")
-                                        : absl::StrCat("rank ", r, " runs on another host"));
+                                        : WhyApart(spec, r));
   }
   sharing.why_not_all = std::string(status.message());
   return sharing;
