@@ -63,31 +63,40 @@ class Attempt {
     absl::MutexLock lock(&mutex_);
     calls_.push_back(std::move(call));
   }
+  // All calls are started. gRPC (1.51) may never end a call that is cancelled by one thread while
+  // another starts it, not even at its deadline; so whoever cancels before this does it here.
+  void AllStarted() ABSL_LOCKS_EXCLUDED(mutex_) {
+    absl::MutexLock lock(&mutex_);
+    all_started_ = true;
+    if (cancelled_) CancelLocked();
+  }
   // The first call that fails ends the others, which may wait for what it was to bring.
   void OnEnd(const absl::Status& status) ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     if (status.ok() || cancelled_) return;
-    if (!MayRepeat(status)) error_ = status;
+    first_failure_ = status;
     CancelLocked();
   }
   void CancelAll() ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
     CancelLocked();
   }
-  // One that no repetition mends.
-  absl::Status error() const ABSL_LOCKS_EXCLUDED(mutex_) {
+  // What the others were cancelled for.
+  absl::Status first_failure() const ABSL_LOCKS_EXCLUDED(mutex_) {
     absl::MutexLock lock(&mutex_);
-    return error_;
+    return first_failure_;
   }
 
  private:
   void CancelLocked() ABSL_EXCLUSIVE_LOCKS_REQUIRED(mutex_) {
     cancelled_ = true;
+    if (!all_started_) return;
     for (const std::unique_ptr<TransferCall>& call : calls_) call->Cancel();
   }
   mutable absl::Mutex mutex_;
   std::vector<std::unique_ptr<TransferCall>> calls_ ABSL_GUARDED_BY(mutex_);
-  absl::Status error_ ABSL_GUARDED_BY(mutex_);
+  absl::Status first_failure_ ABSL_GUARDED_BY(mutex_);
+  bool all_started_ ABSL_GUARDED_BY(mutex_) = false;
   bool cancelled_ ABSL_GUARDED_BY(mutex_) = false;
 };
 
@@ -108,24 +117,21 @@ absl::Status RunTransfers(const std::vector<Transfer>& transfers, absl::Time dea
       started.push_back(call.get());
       attempt.Add(std::move(call));
     }
-    absl::Status last;
     std::vector<const Transfer*> again;
     {
       const CallRegistry::Entry entry(calls, [&attempt] { attempt.CancelAll(); });
       for (size_t i = 0; i < open.size(); ++i) {
         started[i]->Start(open[i]->link->channel(), open[i]->method, deadline);
       }
+      attempt.AllStarted();
       for (size_t i = 0; i < open.size(); ++i) {
-        const absl::Status status = started[i]->Wait();
-        if (status.ok()) continue;
-        if (last.ok() || MayRepeat(status)) last = status;
-        again.push_back(open[i]);
+        if (!started[i]->Wait().ok()) again.push_back(open[i]);
       }
     }
-    if (calls.shut_down() && !last.ok()) return absl::CancelledError("the client was shut down");
-    if (absl::Status error = attempt.error(); !error.ok()) return error;
     if (again.empty()) return absl::OkStatus();
-    if (absl::Now() + backoff >= deadline) return last;
+    if (calls.shut_down()) return absl::CancelledError("the client was shut down");
+    const absl::Status failure = attempt.first_failure();
+    if (!MayRepeat(failure) || absl::Now() + backoff >= deadline) return failure;
     calls.Sleep(backoff);
     backoff = std::min(2 * backoff, absl::Seconds(1));
     open = std::move(again);
