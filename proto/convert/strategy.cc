@@ -286,6 +286,12 @@ absl::Status CheckStrategy(const JobSpec& spec, const Strategy& strategy, absl::
                       "are chosen",
                       Name(algorithm));
   }
+  if (algorithm == SyncAlgorithm::kWindow && strategy.transport != SyncTransport::kAutomatic &&
+      strategy.transport != SyncTransport::kSharedMemory) {
+    return FieldError(Field(path, "algorithm"),
+                      "another one or absent with a transport other than SHARED_MEMORY",
+                      Name(algorithm));
+  }
   if (spec.communication.compression.kind != GradientCompression::Kind::kNone &&
       algorithm != SyncAlgorithm::kAutomatic && algorithm != SyncAlgorithm::kRing &&
       algorithm != SyncAlgorithm::kDirect) {

@@ -91,7 +91,7 @@ class CoordinatorCore {
   // is another job, no worker is here, or none has said how large the job is.
   absl::StatusOr<StrategyChoice> ExplainStrategy(const JobId& id) const;
   // Whether everybody who is here has the memory for it; OK if that is not known.
-  // RESOURCE_EXHAUSTED.
+  // RESOURCE_EXHAUSTED. FAILED_PRECONDITION: it needs one host, and they are on several.
   absl::Status CheckStrategyFits(const JobId& id, const Strategy& strategy) const;
   // The proposal that awaits answers, 0 if none.
   Epoch PendingEpoch() const { return run_.proposal ? run_.proposal->epoch : 0; }

@@ -176,9 +176,18 @@ absl::StatusOr<StrategyChoice> CoordinatorCore::ExplainStrategy(const JobId& id)
 }
 
 absl::Status CoordinatorCore::CheckStrategyFits(const JobId& id, const Strategy& strategy) const {
-  if (id != run_.job || !run_.state_size.has_value() || CurrentView() == nullptr) {
-    return absl::OkStatus();
+  if (id != run_.job || CurrentView() == nullptr) return absl::OkStatus();
+  const bool needs_one_host = strategy.transport == SyncTransport::kSharedMemory ||
+                              strategy.algorithm == SyncAlgorithm::kWindow;
+  const std::vector<Member>& members = CurrentView()->members;
+  for (const Member& member : members) {
+    if (!needs_one_host || member.host == members.front().host) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "shared memory (transport SHARED_MEMORY, algorithm WINDOW) is for members of one host; ",
+        members.front().name, " is on ", members.front().host, " and ", member.name, " on ",
+        member.host, ". Without a transport members of each host share memory all the same"));
   }
+  if (!run_.state_size.has_value()) return absl::OkStatus();
   const ChoiceInputs inputs = InputsOf({strategy, false}, 0, EverybodyHere());
   if (SizeOf(inputs.crew).workers == 0) return absl::OkStatus();
   return CheckFits(inputs, strategy);

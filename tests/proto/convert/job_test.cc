@@ -358,6 +358,21 @@ INSTANTIATE_TEST_SUITE_P(
                 },
                 "switches[0].strategy.algorithm: must be RING, DIRECT, STAR, WINDOW, ONE_SHOT or "
                 "absent"},
+        BadCase{"WindowOverTcp",
+                [](auto& j) {
+                  j.mutable_communication()->set_transport(v1::Communication::TCP);
+                  j.mutable_strategy()->set_algorithm(v1::Communication::WINDOW);
+                },
+                "strategy.algorithm: must be another one or absent with a transport other than "
+                "SHARED_MEMORY, got window"},
+        BadCase{"SwitchToWindowOverTcp",
+                [](auto& j) {
+                  j.mutable_communication()->set_transport(v1::Communication::TCP);
+                  j.add_switches()->set_after_step(5);
+                  j.mutable_switches(0)->mutable_strategy()->set_algorithm(
+                      v1::Communication::WINDOW);
+                },
+                "switches[0].strategy.algorithm: must be another one or absent with a transport"},
         BadCase{"ServersWithoutTheirPath", [](auto& j) { j.mutable_strategy()->set_servers(2); },
                 "strategy.servers: must be 0 or absent unless sync is PARAMETER_SERVER, got 2"},
         BadCase{"TooManyServers",

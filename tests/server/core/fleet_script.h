@@ -49,6 +49,9 @@ class FleetScript {
     return Feed(submitted);
   }
 
+  // Of workers that join from now on; others have none.
+  std::map<uint64_t, std::string> hosts;
+
   // Worker n is named "w<n>" unless told otherwise, and has incarnation n.
   Lines Join(uint64_t worker, std::string name = "", MemberRole role = MemberRole::kWorker,
              const MemoryBudget& memory = {}) {
@@ -58,6 +61,7 @@ class FleetScript {
     hello.protocol_version = kControlProtocolVersion;
     hello.self.name = name.empty() ? "w" + std::to_string(worker) : name;
     hello.self.incarnation = Incarnation{worker};
+    hello.self.host = hosts[worker];
     Lines lines = Feed(coordinator::SessionOpened{hello});
     for (const std::string& line : Say(worker)) lines.push_back(line);
     return lines;

@@ -293,6 +293,18 @@ TEST_F(PolicyTest, AManualSwitchToWhatDoesNotFitIsRefused) {
   EXPECT_TRUE(fleet_.core().CheckStrategyFits("another", Strategy()).ok());
 }
 
+TEST_F(PolicyTest, SharedMemoryByNameIsRefusedToMembersOfSeveralHosts) {
+  fleet_.hosts = {{1, "a"}, {2, "b"}};
+  Start(2, 7);
+  for (const Strategy& strategy : {Strategy{.transport = SyncTransport::kSharedMemory},
+                                   Strategy{.algorithm = SyncAlgorithm::kWindow}}) {
+    const absl::Status refused = fleet_.core().CheckStrategyFits("j", strategy);
+    EXPECT_EQ(refused.code(), absl::StatusCode::kFailedPrecondition);
+    EXPECT_THAT(refused.message(), HasSubstr("w1 is on a and w2 on b"));
+  }
+  EXPECT_TRUE(fleet_.core().CheckStrategyFits("j", Strategy()).ok());
+}
+
 TEST_F(PolicyTest, ExplainsWithEverybodyWhoIsHere) {
   EXPECT_EQ(fleet_.core().ExplainStrategy("j").status().code(),
             absl::StatusCode::kFailedPrecondition);
