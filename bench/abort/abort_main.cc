@@ -6,6 +6,7 @@
 // the operation's deadline counts, and the time is that beyond it.
 #include <signal.h>
 #include <sys/mman.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -137,6 +138,7 @@ void Repeat(const Settings& settings, const std::string& transport, int repetiti
   for (int rank = 0; rank < settings.ranks; ++rank) {
     const pid_t pid = fork();
     if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
       std::_Exit(RunRank(settings, transport, rank, exchange, board, /*explains=*/repetition == 0));
     }
     if (pid < 0) std::exit(1);
