@@ -305,9 +305,10 @@ int Main(int argc, char** argv) {
   switch_job
       ->add_option("--replicas", change.replicas, "Workers that hold a shard besides its owner")
       ->check(CLI::Range(0, 8));
-  switch_job->add_option("--algorithm", change.algorithm,
-                         "auto, ring, direct, recursive-doubling, halving-doubling, double-tree, "
-                         "hierarchical, star, window or one-shot");
+  switch_job->add_option(
+      "--algorithm", change.algorithm,
+      "auto (the job's own), ring, direct, recursive-doubling, halving-doubling, double-tree, "
+      "hierarchical, star, window or one-shot");
   switch_job->add_option("--transport", change.transport,
                          "auto, tcp, shared_memory, libfabric, grpc");
   switch_job->add_option("--timeout-s", switch_timeout_s, "Wait so long for it to be in force")

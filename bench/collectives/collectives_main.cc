@@ -27,6 +27,7 @@ struct Flags {
 void AddOptions(CLI::App& app, Flags& flags) {
   BenchSettings& settings = flags.settings;
   GroupSettings& groups = settings.groups;
+  const CLI::Range sizes(uint64_t{1}, uint64_t{64} << 30);
   app.add_option("--dtype", flags.types, "Element types, such as f32,bf16")
       ->delimiter(',')
       ->check(CLI::IsMember(TypeNames()));
@@ -38,9 +39,11 @@ void AddOptions(CLI::App& app, Flags& flags) {
       ->delimiter(',')
       ->check(CLI::Range(2, 64));
   app.add_option("--min-bytes,--min", settings.min_bytes, "Smallest size, such as 1KiB")
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(CLI::AsSizeValue(false))
+      ->check(sizes);
   app.add_option("--max-bytes,--max", settings.max_bytes, "Largest size; sizes grow by 4")
-      ->transform(CLI::AsSizeValue(false));
+      ->transform(CLI::AsSizeValue(false))
+      ->check(sizes);
   app.add_flag("--in-place,!--no-in-place", settings.in_place, "Measures that, too; the default");
   app.add_option("--transport", groups.transports,
                  "Muster over: of inproc, shm, tcp, shm+tcp, grpc, ofi")
@@ -71,16 +74,20 @@ void AddOptions(CLI::App& app, Flags& flags) {
       "Muster: auto goes by what the mesh was measured to be, as in a job (the default), or "
       "by size");
   app.add_option("--channels", groups.muster.channels,
-                 "Muster: connections per peer of TCP and gRPC");
+                 "Muster: connections per peer of TCP and gRPC")
+      ->check(CLI::Range(0, 64));
   app.add_option("--socket-buffer", groups.muster.socket_buffer_bytes,
-                 "Muster: kernel buffers, 0 = auto");
+                 "Muster: kernel buffers, 0 = auto")
+      ->check(CLI::Range(0, 1 << 30));
   app.add_option("--segment", groups.muster.segment_bytes,
-                 "Muster: bytes of a segment, 0 = default");
+                 "Muster: bytes of a segment, 0 = default")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 30));
   app.add_option("--direct-limit", groups.muster.direct_limit_bytes,
                  "Muster: direct up to here, -1 = default");
   app.add_option("--small-limit", groups.muster.small_limit_bytes,
                  "Muster over shm: each rank reduces all up to here, -1 = default");
-  app.add_option("--spin-us", groups.muster.spin_us, "Muster: spin before blocking, -1 = default");
+  app.add_option("--spin-us", groups.muster.spin_us, "Muster: spin before blocking, -1 = default")
+      ->check(CLI::Range(-1, 1'000'000));
   app.add_option("--serve", flags.serve)->group("");
 }
 

@@ -113,7 +113,11 @@ int SubmitCommand(const ClientCommandOptions& options, const SubmitOptions& subm
   console->Line(options.json ? MessageToJson(*job) : job->id());
   const int code = Finish(*console, absl::StrCat("the job is queued as ", job->id()));
   if (code == 0 && !options.json) {
-    std::fprintf(stderr, "queued; follow it with: muster watch --coordinator %s %s\n",
+    // Of a request that is repeated it may have ended.
+    const std::string state =
+        HasEnded(*job) ? absl::StrCat("has ended (", Name(job->state()), "); see it with: ")
+                       : "queued; follow it with: ";
+    std::fprintf(stderr, "%smuster watch --coordinator %s %s\n", state.c_str(),
                  options.coordinator.c_str(), job->id().c_str());
   }
   return code;
