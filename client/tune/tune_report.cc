@@ -115,9 +115,10 @@ absl::StatusOr<TuneReport> MakeTuneReport(const TuneRequest& request, FileSystem
     return absl::OkStatus();
   }));
   if (const absl::Status measured = CheckMeasured(*report.model); !measured.ok()) {
-    return Annotate(measured, absl::StrCat("a budget of ", absl::FormatDuration(request.budget),
-                                           " (--budget-ms) is too short; the default is ",
-                                           absl::FormatDuration(TuneRequest().budget)));
+    return Annotate(measured,
+                    absl::StrCat("a budget of ", absl::FormatDuration(request.budget),
+                                 " is too short on this machine, or it is busy; try --budget-ms ",
+                                 4 * absl::ToInt64Milliseconds(request.budget)));
   }
   for (const int64_t bytes : request.bytes) {
     const ChoiceRequest question =

@@ -158,8 +158,9 @@ void CoordinatorCore::NoteChoice(Step step, const Crew& crew) {
 
 absl::StatusOr<StrategyChoice> CoordinatorCore::ExplainStrategy(const JobId& id) const {
   if (id != run_.job) {
-    return absl::FailedPreconditionError(absl::StrFormat(
-        "job %s does not run: only of the job that does is known who is there", id));
+    return absl::FailedPreconditionError(absl::StrCat(
+        "job ", id, " does not run now, and strategies are explained for the one that does",
+        run_.job.empty() ? "" : absl::StrCat(": ", run_.job)));
   }
   const Crew crew = EverybodyHere();
   if (std::all_of(crew.begin(), crew.end(), [this](Incarnation i) { return IsServer(i); })) {
