@@ -31,6 +31,8 @@ sigset_t Signals() {
   return set;
 }
 
+void EndAtOnce(int signal) { _exit(128 + signal); }
+
 }  // namespace
 
 std::string NotEmpty(const std::string& value) { return value.empty() ? "must not be empty" : ""; }
@@ -69,12 +71,6 @@ void RaiseFileLimit() {
   // Where even this is refused the old limit holds, as before.
   (void)setrlimit(RLIMIT_NOFILE, &limit);
 }
-
-namespace {
-
-void EndAtOnce(int signal) { _exit(128 + signal); }
-
-}  // namespace
 
 void ResetSignals() {
   // From the first process of a namespace the kernel keeps what it has no handler for.

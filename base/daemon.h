@@ -34,9 +34,9 @@ void RaiseFileLimit();
 
 // Takes back what libraries have set as they were loaded: PSM, which libfabric brings along, ends
 // the process with 1 and without a word at Ctrl-C, and with a trace in place of a core when it
-// crashes. Signals that are ignored stay so. In a container, whose
-// first process this may be, it ends at SIGTERM as elsewhere. A file that would grow beyond its
-// limit (SIGXFSZ) is an error of the call that writes it. Call first in main.
+// crashes. Signals that are ignored stay so. In a container, whose first process this may be, it
+// ends at SIGTERM as elsewhere. A file that would grow beyond its limit (SIGXFSZ) is an error of
+// the call that writes it. Call first in main.
 void ResetSignals();
 
 // ResetSignals. Keeps large blocks in the process instead of returning them to the system after

@@ -29,7 +29,9 @@ class AdaptiveSpin {
   // For the next wait: the longest or none.
   absl::Duration Next() {
     if (credit_ > 0) return longest_;
-    return ++without_ % kRetryAfter == 0 ? longest_ : absl::ZeroDuration();
+    if (++without_ < kRetryAfter) return absl::ZeroDuration();
+    without_ = 0;
+    return longest_;
   }
 
   // A wait that was allowed `spin` took `took`.
@@ -42,7 +44,7 @@ class AdaptiveSpin {
  private:
   const absl::Duration longest_;
   int credit_ = kMostCredit;
-  int without_ = 0;
+  int without_ = 0;  // waits in a row that did not spin
 };
 
 }  // namespace muster

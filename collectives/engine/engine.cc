@@ -235,16 +235,15 @@ absl::Status Engine::Progress(absl::Time deadline, bool awaited,
   const bool front_done = !active_.empty() && active_.front()->done();
   completed_.clear();
   if (!(alone && ran) && !front_done) {
-    const bool at_once = ran;
     // A meet is soon over where each rank has a core: worth a constant spin. What comes by a
     // connection may be long in coming.
     const bool meets = active_.empty() && in_window_.has_value();
     absl::Duration spin = absl::ZeroDuration();
-    if (!at_once && awaited) spin = meets ? spin_.longest() : spin_.Next();
+    if (!ran && awaited) spin = meets ? spin_.longest() : spin_.Next();
     const bool learns = spin > absl::ZeroDuration() && !meets;
     const absl::Time before = learns ? absl::Now() : absl::Time();
     MUSTER_RETURN_IF_ERROR(
-        transport_.Poll(at_once ? absl::InfinitePast() : deadline, spin, &completed_));
+        transport_.Poll(ran ? absl::InfinitePast() : deadline, spin, &completed_));
     if (learns) spin_.Report(spin, absl::Now() - before);
   }
   moves_ += completed_.size() + (ran ? 1 : 0);

@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "absl/time/time.h"
+#include "collectives/transport/give_way.h"
 #include "collectives/transport/window.h"
 
 namespace muster {
@@ -27,7 +28,7 @@ int64_t CacheBytes() {
 }  // namespace
 
 CommunicatorOptions ResolveOptions(CommunicatorOptions options, const Transport& transport) {
-  const bool have_cores = transport.local_world_size() <= Cores();
+  const bool have_cores = !RanksShareCores(transport.local_world_size());
   if (options.segment_bytes == 0) options.segment_bytes = transport.best_segment_bytes();
   if (options.spin < absl::ZeroDuration()) {
     options.spin = have_cores ? absl::Microseconds(50) : absl::ZeroDuration();

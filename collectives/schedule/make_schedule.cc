@@ -74,6 +74,10 @@ constexpr Row kGenerators[] = {
     {Collective::kPull, Algorithm::kHierarchical, schedule_internal::HierarchicalPull},
 };
 
+// That a rank may send in one shot: as long as this takes no longer than a hop. On loopback an
+// all-reduce is faster directly from there on.
+constexpr int64_t kOneShotBytes = 48 << 10;
+
 }  // namespace
 
 absl::StatusOr<Schedule> MakeSchedule(const ScheduleRequest& request) {
@@ -87,14 +91,6 @@ absl::StatusOr<Schedule> MakeSchedule(const ScheduleRequest& request) {
                       << Name(request.algorithm);
   return Schedule();
 }
-
-namespace {
-
-// That a rank may send in one shot: as long as this takes no longer than a hop. On loopback an
-// all-reduce is faster directly from there on.
-constexpr int64_t kOneShotBytes = 48 << 10;
-
-}  // namespace
 
 Algorithm ChooseAlgorithm(Collective collective, bool half_precision, int64_t bytes, int size,
                           int64_t direct_limit_bytes) {

@@ -5,18 +5,24 @@
 // that soon do the same. It ends after kLongest, and is left alone for some waits where another
 // kept the core for long: then it is computing, and better woken from.
 //
-// Not thread-safe.
+// A GiveWay is not thread-safe.
 #ifndef MUSTER_COLLECTIVES_TRANSPORT_GIVE_WAY_H_
 #define MUSTER_COLLECTIVES_TRANSPORT_GIVE_WAY_H_
 
 #include <sched.h>
 
 #include <algorithm>
+#include <thread>
 
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
 
 namespace muster {
+
+// Of so many ranks on this host some have no core to themselves.
+inline bool RanksShareCores(int local_ranks) {
+  return local_ranks > static_cast<int>(std::max(1u, std::thread::hardware_concurrency()));
+}
 
 class GiveWay {
  public:

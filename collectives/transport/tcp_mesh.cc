@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
-#include <thread>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -40,7 +39,7 @@ TcpMesh::TcpMesh(MeshSpec spec, std::vector<TcpPeerSockets> sockets)
       watch_epoll_(epoll_create1(EPOLL_CLOEXEC)),
       wake_(MakeEventFd()),
       watch_wake_(MakeEventFd()),
-      shares_cores_(local_world_size() > static_cast<int>(std::thread::hardware_concurrency())) {
+      shares_cores_(RanksShareCores(local_world_size())) {
   MUSTER_CHECK(epoll_.valid() && watch_epoll_.valid()) << "epoll_create1: " << std::strerror(errno);
   MUSTER_CHECK_EQ(sockets.size(), spec_.members.size());
   EpollControl(epoll_.get(), EPOLL_CTL_ADD, wake_.get(), EPOLLIN, kWakeMark);

@@ -43,6 +43,15 @@ double LowerQuartile(std::vector<double> values) {
   return values[values.size() / 4];
 }
 
+// Of calls that only measure, or hand on what was.
+CollectiveOptions OptionsFor(Algorithm algorithm) {
+  CollectiveOptions options;
+  options.label = "measurement";
+  options.caller_waits = true;
+  options.algorithm = algorithm;
+  return options;
+}
+
 class Measurement {
  public:
   Measurement(Communicator& communicator, const MeasureOptions& options)
@@ -130,35 +139,25 @@ class Measurement {
   // Of all ranks' values the largest, on all ranks. A collective is over when it is over for all:
   // whoever only sends at last, as a star's server does, is done before.
   absl::Status Slowest(std::vector<double>* values) {
-    CollectiveOptions options;
-    options.label = "measurement";
-    options.caller_waits = true;
-    options.algorithm = Algorithm::kDirect;
     return communicator_
         .AllReduce(values->data(), values->data(), static_cast<int64_t>(values->size()),
-                   DType::kF64, ReduceOp::kMax, options)
+                   DType::kF64, ReduceOp::kMax, OptionsFor(Algorithm::kDirect))
         .Wait();
   }
 
   // Rank 0's values on all ranks.
   template <typename T>
   absl::Status RootsWord(std::vector<T>* values) {
-    CollectiveOptions options;
-    options.label = "measurement";
-    options.caller_waits = true;
-    options.algorithm = Algorithm::kBinomialTree;
     return communicator_
         .Broadcast(values->data(), values->data(), static_cast<int64_t>(values->size() * sizeof(T)),
-                   DType::kU8, 0, options)
+                   DType::kU8, 0, OptionsFor(Algorithm::kBinomialTree))
         .Wait();
   }
 
   // Half of a vector goes to one's neighbour, and then as much comes back: at any time one
   // direction is idle. Of an odd number of ranks the last has no neighbour.
   absl::Status ThereAndBack(int64_t count) {
-    CollectiveOptions options;
-    options.label = "measurement";
-    options.caller_waits = true;
+    const CollectiveOptions options = OptionsFor(Algorithm::kAuto);
     const Rank self = communicator_.rank();
     const Rank peer = self % 2 == 0 ? self + 1 : self - 1;
     if (peer >= size()) return absl::OkStatus();

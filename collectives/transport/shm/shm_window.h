@@ -5,9 +5,9 @@
 
 #include <cstdint>
 #include <optional>
-#include <thread>
 #include <vector>
 
+#include "collectives/transport/give_way.h"
 #include "collectives/transport/shm/shm_group.h"
 #include "collectives/transport/window.h"
 
@@ -18,7 +18,7 @@ class ShmWindow : public Window {
   explicit ShmWindow(ShmGroup& group)
       : group_(group),
         size_(static_cast<size_t>(group.size())),
-        share_cores_(size_ > std::thread::hardware_concurrency()),
+        share_cores_(RanksShareCores(group.size())),
         offered_(size_),
         pieces_end_(size_) {}
 

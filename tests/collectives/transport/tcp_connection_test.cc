@@ -51,6 +51,20 @@ class TcpConnectionTest : public ::testing::Test {
     EXPECT_FALSE(sender_->has_sends());
   }
 
+  // Data follows a standing message in one packet; a Read completes that one alone.
+  void ReadWordBeforeData() {
+    const std::vector<std::byte> word(48, std::byte{1});
+    std::vector<std::byte> got_word(word.size());
+    Post(kStandingTag, got_word, /*standing=*/true, kStandingToken);
+    Send(kStandingTag, word);
+    Send(kDataTag, data_);
+    Flush();
+    EXPECT_THAT(Read(), ElementsAre(kStandingToken));
+    EXPECT_EQ(got_word, word);
+  }
+
+  const std::vector<std::byte> data_ = std::vector<std::byte>(1000, std::byte{2});
+  std::vector<std::byte> got_data_ = std::vector<std::byte>(1000);
   ReceiveTable receives_{TransportLimits()};
   ReceiveTable unused_{TransportLimits()};
   StagingBuffer staging_;
@@ -59,37 +73,24 @@ class TcpConnectionTest : public ::testing::Test {
 };
 
 TEST_F(TcpConnectionTest, WhatFollowsAStandingMessageWaitsForItsReceive) {
-  const std::vector<std::byte> word(48, std::byte{1}), data(1000, std::byte{2});
-  std::vector<std::byte> got_word(word.size()), got_data(data.size());
-  Post(kStandingTag, got_word, /*standing=*/true, kStandingToken);
-  Send(kStandingTag, word);
-  Send(kDataTag, data);
-  Flush();
-  EXPECT_THAT(Read(), ElementsAre(kStandingToken));
+  ReadWordBeforeData();
   EXPECT_TRUE(receiver_->paused());
-  EXPECT_EQ(got_word, word);
   EXPECT_EQ(receives_.early_bytes(), 0);
-  Post(kDataTag, got_data, /*standing=*/false, kDataToken);
+  Post(kDataTag, got_data_, /*standing=*/false, kDataToken);
   EXPECT_THAT(Read(), ElementsAre(kDataToken));
   EXPECT_FALSE(receiver_->paused());
-  EXPECT_EQ(got_data, data);
+  EXPECT_EQ(got_data_, data_);
 }
 
 TEST_F(TcpConnectionTest, WithoutAReceiveItIsTakenInEarlyAfterwards) {
-  const std::vector<std::byte> word(48, std::byte{1}), data(1000, std::byte{2});
-  std::vector<std::byte> got_word(word.size()), got_data(data.size());
-  Post(kStandingTag, got_word, /*standing=*/true, kStandingToken);
-  Send(kStandingTag, word);
-  Send(kDataTag, data);
-  Flush();
-  EXPECT_THAT(Read(), ElementsAre(kStandingToken));
+  ReadWordBeforeData();
   EXPECT_THAT(Read(), IsEmpty());
   EXPECT_FALSE(receiver_->paused());
   EXPECT_EQ(receives_.early_bytes(), 1000);
   const auto served = receives_.Post(
-      PendingReceive::Into(kDataTag, absl::MakeSpan(got_data), /*standing=*/false, kDataToken));
+      PendingReceive::Into(kDataTag, absl::MakeSpan(got_data_), /*standing=*/false, kDataToken));
   EXPECT_TRUE(served.value());
-  EXPECT_EQ(got_data, data);
+  EXPECT_EQ(got_data_, data_);
 }
 
 TEST_F(TcpConnectionTest, OneReadTakesAllThatIsThereAlthoughTheFirstCallFillsItsBuffer) {
